@@ -1,0 +1,368 @@
+"""The commits: which events of which streams become true together. One function a moment.
+
+Each is a pure decision over `Streams`: it reads states, appends events and never writes. The journal may run it again
+on fresher states; whatever it raises is the verdict, and then nothing was appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from . import checkpoint as questions
+from . import run as runs
+from . import session as sessions
+from .checkpoint import CheckpointState, DiscardReason, IdempotencyKey
+from .errors import BreadError, Refused, checkpoint_not_found, run_not_found
+from .events import Erased, Event, JsonValue
+from .names import check_session_id
+from .run import Answer, Ask, Cancel, RaiseDoubt, RecordError, RecordFailure, RecordResult, RecordTurn, Retry, Start
+from .run_events import Parked, QuestionAsked, Suspended, Verdict
+from .run_state import RunState, status_of
+from .session import SessionState, session_stream
+
+
+class Streams(Protocol):
+    """What a decision may see and do: states as of the commit, and appending. `at` is the commit time, unix seconds."""
+
+    @property
+    def at(self) -> float: ...
+
+    def run(self, run_id: str) -> RunState: ...
+
+    def checkpoint(self, checkpoint_id: str) -> CheckpointState: ...
+
+    def session(self, session_id: str) -> SessionState: ...
+
+    def append(self, stream: str, *events: Event, root: str | None, session: str) -> None: ...
+
+    def erase(self, stream: str, keep: int) -> None:
+        """Remove the events of a stream but the last `keep`, which are its tombstone."""
+
+    def run_of_key(self, key: str) -> str | None:
+        """The root run that was started with an idempotency key."""
+
+    def active_roots(self, session_id: str) -> Sequence[str]:
+        """The root runs of a session that have not ended."""
+
+    def owned(self, session_id: str) -> tuple[Sequence[str], Sequence[str]]:
+        """Every run and every checkpoint of a session, children included."""
+
+
+def live_run(streams: Streams, run_id: str) -> RunState:
+    """The state of a run that exists; RUN_NOT_FOUND if it never did or was erased."""
+    state = streams.run(run_id)
+    if state.status in ("new", "erased"):
+        raise run_not_found(run_id)
+    return state
+
+
+def _append(streams: Streams, run: RunState, *events: Event) -> None:
+    if events:
+        streams.append(run.id, *events, root=run.root, session=run.session)
+
+
+# --- start ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The run that a start led to; `repeated` if the idempotency key had started it before."""
+
+    run_id: str
+    repeated: bool = False
+
+
+def start(
+    streams: Streams, run_id: str, command: Start, tags: dict[str, str], *, cancel_pending: bool = False
+) -> Started:
+    """SessionOpened if new + RunStarted; the session is open and nothing of it is pending or running."""
+    if command.key is not None:
+        known = streams.run_of_key(command.key.key)
+        if known is not None:
+            _check_key(live_run(streams, known).key, command.key)
+            return Started(known, repeated=True)
+    session_id = check_session_id(command.session)
+    opened = sessions.decide(streams.session(session_id), sessions.OpenSession(session_id, tags))
+    _clear_session(streams, session_id, cancel_pending=cancel_pending)
+    if opened:
+        streams.append(session_stream(session_id), *opened, root=None, session=session_id)
+    events = runs.decide(streams.run(run_id), command)
+    streams.append(run_id, *events, root=command.root, session=session_id)
+    return Started(run_id)
+
+
+def _check_key(known: IdempotencyKey | None, given: IdempotencyKey) -> None:
+    if known is None or known.digest != given.digest:
+        raise Refused(
+            "IDEMPOTENCY_CONFLICT", f"idempotency key {given.key!r} was used with another request", key=given.key
+        )
+
+
+def _clear_session(streams: Streams, session_id: str, *, cancel_pending: bool, but: str | None = None) -> None:
+    active = [streams.run(run_id) for run_id in streams.active_roots(session_id) if run_id != but]
+    for run in active:
+        if run.has_work:
+            raise Refused(
+                "SESSION_BUSY",
+                f"run {run.id} is running in session {session_id!r}",
+                session_id=session_id,
+                run_id=run.id,
+            )
+    for run in active:
+        if not cancel_pending:
+            raise Refused(
+                "SESSION_SUSPENDED",
+                f"session {session_id!r} waits for an answer to {', '.join(run.questions)}",
+                session_id=session_id,
+                run_id=run.id,
+                checkpoints=list(run.questions),
+            )
+        cancel(streams, run.id, "superseded by a new run")
+
+
+# --- model and tools --------------------------------------------------------------------------------------------------
+
+
+def record_turn(streams: Streams, run_id: str, command: RecordTurn) -> None:
+    """ModelResponded, and in the same commit everything that no outside effect separates from it."""
+    run = live_run(streams, run_id)
+    events = runs.decide(run, command)
+    _append(streams, run, *events)
+    asks = {plan.checkpoint: plan for plan in command.plans if isinstance(plan, Ask)}
+    for event in events:
+        if isinstance(event, Suspended):
+            _open(streams, run_id, event, asks[event.checkpoint])
+    rest(streams, run_id)
+
+
+def record_failure(streams: Streams, run_id: str, command: RecordFailure) -> None:
+    run = live_run(streams, run_id)
+    _append(streams, run, *runs.decide(run, command))
+
+
+def record_outcome(streams: Streams, run_id: str, command: RecordResult | RecordError) -> None:
+    """ToolReturned or ToolFailed; a question whether it happened is settled by that."""
+    run = live_run(streams, run_id)
+    events = runs.decide(run, command)
+    asked = run.call(command.call)
+    if events and asked is not None and asked.checkpoint is not None:
+        _discard(streams, run, asked.checkpoint, "settled")
+    _append(streams, run, *events)
+    rest(streams, run_id)
+
+
+def start_intents(streams: Streams, run_id: str, command: runs.StartIntents) -> None:
+    run = live_run(streams, run_id)
+    _append(streams, run, *runs.decide(run, command))
+
+
+def raise_doubt(streams: Streams, run_id: str, command: RaiseDoubt) -> None:
+    run = live_run(streams, run_id)
+    for event in runs.decide(run, command):
+        _append(streams, run, event)
+        if isinstance(event, Suspended):
+            _open(streams, run_id, event, command.ask)
+    rest(streams, run_id)
+
+
+def _open(streams: Streams, run_id: str, event: Suspended, ask: Ask) -> None:
+    run = streams.run(run_id)
+    call = run.call(event.call)
+    if call is None:
+        raise BreadError("INTERNAL_ERROR", f"run {run_id} suspended on a call that it does not have")
+    opened = questions.decide(streams.checkpoint(ask.checkpoint), questions.Open(runs.question_of(run, call, ask)))
+    streams.append(ask.checkpoint, *opened, root=run.root, session=run.session)
+
+
+# --- rest -------------------------------------------------------------------------------------------------------------
+
+
+def rest(streams: Streams, run_id: str) -> None:
+    """When the whole tree rests: QuestionAsked for what has not surfaced, then Parked, on the root's stream."""
+    run = streams.run(run_id)
+    if run.status != "active" or run.has_work or run.parked or not run.is_root:
+        return
+    asked = [QuestionAsked(checkpoint=c, run=run.id) for c in run.questions if c not in run.surfaced]
+    _append(streams, run, *asked, Parked(pending=len(run.questions)))
+
+
+def _surface(streams: Streams, run: RunState, checkpoint_id: str) -> None:
+    # A question that is answered, expired or discarded before the tree rests surfaces just ahead of that.
+    root = streams.run(run.root)
+    if checkpoint_id not in root.surfaced:
+        _append(streams, root, QuestionAsked(checkpoint=checkpoint_id, run=run.id))
+
+
+def _discard(streams: Streams, run: RunState, checkpoint_id: str, reason: DiscardReason) -> None:
+    events = questions.decide(streams.checkpoint(checkpoint_id), questions.Discard(reason))
+    if events:
+        _surface(streams, run, checkpoint_id)
+        streams.append(checkpoint_id, *events, root=run.root, session=run.session)
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What became of an answer. `expired`: the deadline had passed, and that is what was committed instead."""
+
+    run_id: str
+    root: str
+    repeated: bool = False
+    expired: bool = False
+
+
+def answer(
+    streams: Streams,
+    checkpoint_id: str,
+    command: Answer,
+    *,
+    claim: str,
+    comment: str | None = None,
+    key: IdempotencyKey | None = None,
+) -> Answered:
+    """CheckpointClaimed + Resumed with the answer, in one commit: after it the answer cannot be lost."""
+    state = streams.checkpoint(checkpoint_id)
+    question = state.asked
+    if state.status == "claimed" and state.claim == claim:
+        return Answered(question.run, question.root)  # our own commit, whose acknowledgement was lost
+    if key is not None and state.key is not None and state.key.key == key.key:
+        _check_key(state.key, key)
+        return Answered(question.run, question.root, repeated=True)
+    if state.status == "pending" and state.is_due(streams.at):
+        expire(streams, checkpoint_id, command.worker, command.idempotent)
+        return Answered(question.run, question.root, expired=True)
+    _settle(
+        streams,
+        state,
+        command,
+        lambda resumed: questions.decide(state, questions.Claim(claim, resumed, comment, key)),
+    )
+    return Answered(question.run, question.root)
+
+
+def expire(streams: Streams, checkpoint_id: str, worker: str | None, idempotent: frozenset[str]) -> bool:
+    """CheckpointExpired + Resumed with the expiry's outcome, if the deadline has passed and nobody answered."""
+    state = streams.checkpoint(checkpoint_id)
+    if state.status != "pending" or not state.is_due(streams.at):
+        return False
+    verdict: Verdict = "expired"
+    response: JsonValue = state.asked.on_timeout
+    _settle(
+        streams,
+        state,
+        Answer(checkpoint_id, verdict, response, worker, idempotent),
+        lambda resumed: questions.decide(state, questions.Expire(streams.at, resumed)),
+    )
+    return True
+
+
+def _settle(streams: Streams, state: CheckpointState, command: Answer, close: _Close) -> None:
+    question = state.asked
+    if state.status != "pending":
+        raise checkpoint_not_found(state.id)
+    run = streams.run(question.run)
+    if run.status != "active":
+        raise checkpoint_not_found(state.id)
+    _surface(streams, run, state.id)
+    run = streams.run(question.run)
+    events = runs.decide(run, command)
+    streams.append(state.id, *close(run.version + 1), root=question.root, session=question.session)
+    _append(streams, run, *events)
+    rest(streams, run.id)
+
+
+class _Close(Protocol):
+    def __call__(self, resumed: int, /) -> Sequence[Event]: ...
+
+
+# --- owners -----------------------------------------------------------------------------------------------------------
+
+
+def take(streams: Streams, run_id: str, command: runs.Take) -> bool:
+    """RunTaken, if the run still has work and still the owner that was seen; the version makes one taker win."""
+    run = streams.run(run_id)
+    events = runs.decide(run, command)
+    _append(streams, run, *events)
+    return bool(events)
+
+
+def release(streams: Streams, run_id: str, command: runs.Release) -> bool:
+    run = streams.run(run_id)
+    events = runs.decide(run, command)
+    _append(streams, run, *events)
+    return bool(events)
+
+
+# --- cancel, retry, delete --------------------------------------------------------------------------------------------
+
+
+def cancel(streams: Streams, run_id: str, reason: str) -> str:
+    """RunCancelled + CheckpointDiscarded on its questions + synthetic results. Gives the status that the run has then."""
+    run = live_run(streams, run_id)
+    events = runs.decide(run, Cancel(reason))
+    if events:
+        for checkpoint_id in run.questions:
+            _discard(streams, run, checkpoint_id, "cancelled")
+        _append(streams, run, *events)
+    return status_of(streams.run(run_id))
+
+
+def retry(streams: Streams, run_id: str, command: Retry) -> None:
+    """RunRetried, if the run failed and its session has nothing else running or pending."""
+    run = live_run(streams, run_id)
+    events = runs.decide(run, command)
+    _clear_session(streams, run.session, cancel_pending=False, but=run_id)
+    _append(streams, run, *events)
+
+
+def delete_session(streams: Streams, session_id: str, command: sessions.EndSession, idle_before: float | None) -> bool:
+    """SessionDeleted + a tombstone on every stream it owns + erasure of their payloads. False if there was nothing.
+
+    With `idle_before` (a cleanup) a session with a running run is spared.
+    """
+    state = streams.session(session_id)
+    if state.status != "open":
+        return False
+    run_ids, checkpoint_ids = streams.owned(session_id)
+    if idle_before is not None and any(streams.run(run_id).has_work for run_id in run_ids):
+        return False
+    for checkpoint_id in checkpoint_ids:
+        question = streams.checkpoint(checkpoint_id)
+        dropped = questions.decide(question, questions.Discard("deleted"))
+        tombstone = [*dropped, Erased()]
+        streams.append(checkpoint_id, *tombstone, root=question.asked.root, session=session_id)
+        streams.erase(checkpoint_id, len(tombstone))
+    for run_id in run_ids:
+        run = streams.run(run_id)
+        streams.append(run_id, Erased(), root=run.root, session=session_id)
+        streams.erase(run_id, 1)
+    events = sessions.decide(state, command)
+    streams.append(session_stream(session_id), *events, root=None, session=session_id)
+    streams.erase(session_stream(session_id), len(events))
+    return True
+
+
+__all__ = [
+    "Answered",
+    "Started",
+    "Streams",
+    "answer",
+    "cancel",
+    "delete_session",
+    "expire",
+    "live_run",
+    "raise_doubt",
+    "record_failure",
+    "record_outcome",
+    "record_turn",
+    "release",
+    "rest",
+    "retry",
+    "start",
+    "start_intents",
+    "take",
+]

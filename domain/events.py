@@ -1,0 +1,95 @@
+"""What an event is: a frozen model with an explicit name and version, found again through an allow-list.
+
+The stored topic is `name@version`, never a class path, so that classes may move and nothing outside this list is ever
+imported because a database row names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import JsonValue as JsonValue
+
+from .errors import StoreUnreadable
+
+
+class Event(BaseModel):
+    """Something that happened. Fields of a newer release that this one does not know are kept, not dropped."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    NAME: ClassVar[str]
+    VERSION: ClassVar[int]
+
+
+E = TypeVar("E", bound=Event)
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+
+_CLASSES: dict[str, type[Event]] = {}
+_UPCASTERS: dict[tuple[str, int], Upcaster] = {}
+
+
+def event(name: str, version: int = 1) -> Callable[[type[E]], type[E]]:
+    """Register an event class under its stored name and present version."""
+
+    def register(cls: type[E]) -> type[E]:
+        if name in _CLASSES:
+            raise ValueError(f"event name {name!r} is taken by {_CLASSES[name].__qualname__}")
+        cls.NAME, cls.VERSION = name, version
+        _CLASSES[name] = cls
+        return cls
+
+    return register
+
+
+def upcaster(name: str, version: int) -> Callable[[Upcaster], Upcaster]:
+    """Register the step that lifts the data of `name` from `version` to `version + 1`."""
+
+    def register(step: Upcaster) -> Upcaster:
+        _UPCASTERS[name, version] = step
+        return step
+
+    return register
+
+
+def known_events() -> dict[str, type[Event]]:
+    """Every event class by its stored name."""
+    return dict(_CLASSES)
+
+
+def topic_of(event: Event) -> str:
+    """The stored topic of an event, `name@version`."""
+    return f"{event.NAME}@{event.VERSION}"
+
+
+def restore(topic: str, data: dict[str, Any]) -> Event:
+    """Rebuild an event from its topic and data, lifting old versions.
+
+    Raises StoreUnreadable (EVENT_UNKNOWN) for a name or version that this release does not know.
+    """
+    name, _, tail = topic.rpartition("@")
+    cls = _CLASSES.get(name)
+    if cls is None or not tail.isdigit() or int(tail) > cls.VERSION or int(tail) < 1:
+        raise StoreUnreadable("EVENT_UNKNOWN", f"this release does not know the event {topic!r}", topic=topic)
+    for version in range(int(tail), cls.VERSION):
+        step = _UPCASTERS.get((name, version))
+        if step is None:
+            raise StoreUnreadable("EVENT_UNKNOWN", f"{name} has no upcaster from version {version}", topic=topic)
+        data = step(data)
+    try:
+        return cls.model_validate(data)
+    except ValidationError as error:
+        raise StoreUnreadable(
+            "STORE_INVALID",
+            f"the data of a {topic!r} event does not fit: {error.error_count()} problem(s)",
+            topic=topic,
+        ) from error
+
+
+@event("bread.erased")
+class Erased(Event):
+    """Tombstone: the stream's payloads were erased; who and when stand in the envelope. A late append collides."""
+
+    reason: Literal["session_deleted"] = "session_deleted"

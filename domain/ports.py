@@ -1,0 +1,136 @@
+"""Ports: what the domain's decisions and the runtime need from the outside, as small protocols.
+
+The journal is the event log and the views in one transaction; the transport tells others; the model thinks. Adapters
+live in runtime/ and transport/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from .commits import Streams
+from .envelope import Principal, Recorded
+from .events import JsonValue
+from .messages import AnyMessage, Message
+from .run_events import Usage
+from .run_state import RunState
+
+T = TypeVar("T")
+Decision = Callable[[Streams], T]
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """An entry of a root's log. `subject` is the recorded event that holds the payload which `recorded` points to."""
+
+    recorded: Recorded
+    subject: Recorded | None = None
+
+
+@dataclass(frozen=True)
+class Commit(Generic[T]):
+    """A committed decision: what it gave, its events in order, and the states of the runs that it changed."""
+
+    result: T
+    events: Sequence[Logged]
+    runs: Mapping[str, RunState]
+
+
+class Journal(Protocol):
+    """The event log and its views. Every method may raise StoreUnavailable; none blocks the event loop."""
+
+    async def commit(
+        self,
+        decide: Decision[T],
+        *,
+        by: Principal,
+        cause: str | None = None,
+        tenant: str = "default",
+        traceparent: str | None = None,
+    ) -> Commit[T]:
+        """Run a decision and write what it appends, all or nothing. The decision may run more than once."""
+
+    async def events(self, stream: str, after: int = 0) -> list[Recorded]:
+        """The events of a stream with a version above `after`, in order."""
+
+    async def log(self, root: str, after: int, limit: int) -> list[Logged]:
+        """The entries of a root's log with a seq above `after`, in order."""
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as the model sees it."""
+
+    name: str
+    description: str
+    schema: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One model call. `turn` counts the turns that the run already has, `attempt` the failed attempts at this one."""
+
+    run_id: str
+    agent_id: str
+    turn: int
+    attempt: int
+    prompt: str
+    messages: Sequence[AnyMessage]
+    tools: Sequence[ToolSpec]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolInputDelta:
+    """A piece of the arguments of the turn's call number `index`; `done` with its last one."""
+
+    index: int
+    tool: str
+    call_id: str
+    text: str
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TurnDone:
+    """The end of a turn. A stream that stops without it was cut short: that is an error, not an answer."""
+
+    message: Message
+    finish: str = "stop"
+    usage: Usage | None = None
+
+
+ModelEvent = TextDelta | ReasoningDelta | ToolInputDelta | TurnDone
+
+
+class Model(Protocol):
+    """A model that streams one turn at a time. Raises ModelError; what else it raises counts as not retryable."""
+
+    @property
+    def name(self) -> str: ...
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]: ...
+
+
+class ModelError(Exception):
+    """A model attempt failed. `retry_after` is what the provider asked for, in seconds."""
+
+    def __init__(self, message: str, *, retryable: bool = True, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.retry_after = retry_after

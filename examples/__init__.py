@@ -1,0 +1,1 @@
+"""One idea a file; the tests run each."""

@@ -1,0 +1,1 @@
+"""What is read: crumbs, view rows and lists, folded from events."""

@@ -1,0 +1,110 @@
+"""What lists and look-ups give: plain records with the names that users see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from ..domain.checkpoint import CheckpointKind, CheckpointOpened, CheckpointStatus, ParentLink
+from ..domain.envelope import Principal
+from ..domain.events import JsonValue
+from ..domain.run_events import Verdict
+from .render import moment
+
+T = TypeVar("T")
+
+
+class View(BaseModel):
+    """A record for people and programs: snake_case in Python, camelCase on the wire."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+
+class Checkpoint(View):
+    """A question. What follows `version` is set once it is settled."""
+
+    id: str
+    kind: CheckpointKind
+    status: CheckpointStatus
+    agent_id: str
+    run_id: str
+    root_run_id: str
+    session_id: str
+    tool_name: str
+    tool_call_id: str
+    args: JsonValue
+    args_schema: JsonValue = Field(alias="schema")
+    response_schema: JsonValue = None
+    prompt: str
+    skill: str | None = None
+    parent: ParentLink | None = None
+    created_at: datetime
+    deadline: datetime | None = None
+    version: int
+    verdict: Verdict | None = None
+    response: JsonValue = None
+    comment: str | None = None
+    settled_by: Principal | None = None
+    settled_at: datetime | None = None
+
+
+class Run(View):
+    """A run as of its last event. `checkpoints` are the pending ones, `owner` the worker that performs it."""
+
+    id: str
+    root_run_id: str
+    session_id: str
+    agent_id: str
+    status: str
+    owner: str | None = None
+    created_at: datetime
+    updated_at: datetime
+    checkpoints: tuple[str, ...] = ()
+    input: JsonValue = None
+    output: JsonValue = None
+    code: str | None = None
+    message: str | None = None
+    orphaned: bool = False
+
+
+class Session(View):
+    id: str
+    tags: dict[str, str]
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One page of a list; `next` is the cursor of the following page, None on the last."""
+
+    items: list[T]
+    next: str | None = None
+
+
+def checkpoint_view(checkpoint_id: str, question: CheckpointOpened, created: float) -> Checkpoint:
+    """A pending question."""
+    return Checkpoint(
+        id=checkpoint_id,
+        kind=question.kind,
+        status="pending",
+        agent_id=question.agent,
+        run_id=question.run,
+        root_run_id=question.root,
+        session_id=question.session,
+        tool_name=question.tool,
+        tool_call_id=question.tool_call_id,
+        args=question.args,
+        schema=question.args_schema,
+        response_schema=question.response_schema,
+        prompt=question.prompt,
+        skill=question.skill,
+        parent=question.parent,
+        created_at=moment(created),
+        deadline=moment(question.deadline) if question.deadline else None,
+        version=1,
+    )

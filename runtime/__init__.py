@@ -1,0 +1,1 @@
+"""What is done: effects, the journal and everything that touches the world."""

@@ -1,0 +1,152 @@
+"""The actor: one task for each run that this process owns, around the one loop.
+
+It asks what is due, starts what it has not started, and waits for a change: an outcome of its own, or a fact that
+somebody else appended. Starting, resuming, recovering and continuing are the same loop from another state. When nothing
+is due and nothing in flight it is gone; what matters is in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..domain.envelope import Recorded
+from ..domain.errors import BreadError
+from ..domain.messages import AnyMessage
+from ..domain.run_events import Resumed
+from ..domain.run_state import AskDoubt, CallModel, CallTool, Effect, RunState, StartCalls, due, evolve
+from ..projections.history import Conversation, messages_of
+from . import reads
+from .agents import Agent
+from .effects import ask_doubt, call_model, call_tool, start_calls
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+logger = logging.getLogger("bread")
+
+
+class Actor:
+    """Performs the effects of one run, as long as this process owns it."""
+
+    def __init__(self, engine: Engine, agent: Agent, state: RunState) -> None:
+        self.engine, self.agent, self.state = engine, agent, state
+        self.approvers: dict[str, str] = {}
+        self._conversation: Conversation | None = None
+        self._earlier: list[AnyMessage] = []
+        self._seen = 0
+        self._seqs: dict[int, int] = {}
+        self._in_flight: dict[object, asyncio.Task[None]] = {}
+        self._news = asyncio.Event()
+
+    @property
+    def run_id(self) -> str:
+        return self.state.id
+
+    # --- what happened
+
+    def update(self, state: RunState, events: Sequence[Recorded]) -> None:
+        """A commit of this process changed the run."""
+        for recorded in events:
+            self._see(recorded)
+        self.state = state
+        self._news.set()
+
+    async def catch_up(self) -> None:
+        """Another process changed the run."""
+        for recorded in await self.engine.journal.events(self.run_id, self.state.version):
+            if recorded.version == self.state.version + 1:
+                self._see(recorded)
+                self.state = evolve(self.state, recorded.event)
+        self.engine.journal.writer.forget(self.run_id)
+        self._news.set()
+
+    def _see(self, recorded: Recorded) -> None:
+        if recorded.version <= self._seen:
+            return
+        # Each of them is where a model attempt may start from; the fold says which one it is.
+        self._seqs[recorded.version] = recorded.meta.seq
+        self._seen = recorded.version
+        if isinstance(recorded.event, Resumed) and recorded.meta.by.kind == "user":
+            self.approvers[recorded.event.call] = recorded.meta.by.id
+        if self._conversation is not None:
+            self._conversation.add(recorded.event)
+
+    # --- the loop
+
+    async def run(self) -> None:
+        try:
+            while self._owns():
+                # What is not begun by now is begun by whoever owns the run next.
+                for effect in due(self.state) if not self.engine.closing else ():
+                    if effect.key not in self._in_flight:
+                        self._start(effect)
+                if not self._in_flight:
+                    break
+                self._news.clear()
+                await self._news.wait()
+        finally:
+            for task in self._in_flight.values():
+                task.cancel()
+
+    def _owns(self) -> bool:
+        return self.state.owner == self.engine.worker
+
+    def wake(self) -> None:
+        self._news.set()
+
+    def waits_for_model(self) -> bool:
+        """Nothing but a model call is in flight: cutting it off loses nothing."""
+        return all(isinstance(key, tuple) and key[0] == "model" for key in self._in_flight)
+
+    def _start(self, effect: Effect) -> None:
+        task = asyncio.create_task(self._perform(effect), name=f"bread {self.run_id} {effect.key}")
+        self._in_flight[effect.key] = task
+        task.add_done_callback(lambda done: self._finished(effect, done))
+
+    def _finished(self, effect: Effect, task: asyncio.Task[None]) -> None:
+        self._in_flight.pop(effect.key, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # Loud, and the run stays as it is in the log: the sweep looks at it again.
+            logger.error("run %s: %s failed", self.run_id, effect.key, exc_info=error)
+            self.state = RunState(id=self.run_id, version=self.state.version)
+        self._news.set()
+
+    async def _perform(self, effect: Effect) -> None:
+        match effect:
+            case CallModel():
+                await call_model(self, effect)
+            case StartCalls():
+                await start_calls(self)
+            case CallTool():
+                await call_tool(self, effect.call)
+            case AskDoubt():
+                await ask_doubt(self, effect.call)
+
+    # --- what effects need
+
+    async def messages(self) -> list[AnyMessage]:
+        """The prompt: the messages of the session's earlier root runs and of this one, in order."""
+        if self._conversation is None or self.engine.always_replay:
+            await self._load()
+        assert self._conversation is not None
+        return [*self._earlier, *self._conversation.messages]
+
+    async def _load(self) -> None:
+        *earlier, own = await self.engine.journal.ask(
+            reads.conversation, self.state.session, self.run_id, earlier=self.state.is_root
+        )
+        self._earlier = [message for events in earlier for message in messages_of(events)]
+        self._conversation = Conversation()
+        self._seen = 0
+        for recorded in own:
+            self._see(recorded)
+
+    def seq_of_base(self) -> int:
+        """The seq of the event from which the present model attempt starts."""
+        seq = self._seqs.get(self.state.base)
+        if seq is None:
+            raise BreadError("INTERNAL_ERROR", f"run {self.run_id} has not seen its version {self.state.base}")
+        return seq

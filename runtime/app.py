@@ -1,0 +1,503 @@
+"""Bread: the application object. Every door sends a command; the commands are the only way in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, assert_never
+
+from pydantic import ValidationError
+
+from ..domain import commits, run
+from ..domain.answers import verdict_of
+from ..domain.checkpoint import CheckpointOpened, IdempotencyKey
+from ..domain.commands import AnswerCheckpoint, AnyCommand, CancelRun, DeleteSession, RetryRun, StartRun
+from ..domain.envelope import APP, Principal
+from ..domain.errors import (
+    BreadError,
+    InvalidInput,
+    NotFound,
+    Refused,
+    checkpoint_not_found,
+    response_invalid,
+)
+from ..domain.events import JsonValue
+from ..domain.names import check_session_id, check_tags
+from ..domain.ports import Commit
+from ..projections.audit import AuditEvent, audit_event
+from ..projections.lists import Checkpoint, Page, Run
+from ..transport.cursor import parse_cursor
+from . import reads
+from .agents import Agent
+from .effects import BACKOFF_SECONDS
+from .engine import Engine
+from .handles import Begun, RunHandle
+from .ids import new_id, short_id
+from .listeners import Listener, Listeners
+from .liveness import Alone, FileLocks, Liveness
+from .schema import problems, to_json
+from .sessions import Sessions
+from .sqlite_journal import SQLiteJournal
+from .tools import Tool
+
+C = TypeVar("C")
+DEFAULT_STORE = "sqlite:///.bread/bread.db"
+GRACE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A command that was committed: the run it is about, and the cursor in its root's log from which it is seen."""
+
+    run_id: str | None = None
+    root_run_id: str | None = None
+    cursor: str | None = None
+    repeated: bool = False
+    status: str | None = None
+
+
+class Bread:
+    """Agents on a store. Use it as an async context manager.
+
+    `store` is `sqlite:///path` (relative to the working folder) or `memory://`. With `executes=False` it reads and
+    answers, but performs no run: those are left to processes that do. `concurrency` caps the root runs that run here.
+    """
+
+    def __init__(
+        self,
+        *,
+        agents: Iterable[Agent] = (),
+        store: str = DEFAULT_STORE,
+        concurrency: int | None = None,
+        executes: bool = True,
+        grace: float = GRACE_SECONDS,
+        backoff: tuple[float, ...] = BACKOFF_SECONDS,
+        clock: Callable[[], float] = time.time,
+        fault: Callable[[str], None] | None = None,
+        always_replay: bool = False,
+    ) -> None:
+        self.agents = _by_id(agents)
+        self.store, self.worker = store, short_id("w")
+        self._path = _store_path(store)
+        if concurrency is not None and concurrency < 1:
+            raise InvalidInput("INPUT_INVALID", "concurrency: expected at least 1")
+        self._options: dict[str, Any] = {
+            "executes": executes,
+            "max_running": concurrency,
+            "backoff": backoff,
+            "fault": fault,
+            "always_replay": always_replay,
+        }
+        self._clock, self._grace = clock, grace
+        self._engine: Engine | None = None
+        self._listeners = Listeners(self._running)
+        self.sessions = Sessions(self._running)
+
+    # --- life
+
+    async def __aenter__(self) -> Bread:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Open the store and, if this process executes, take what is ready or orphaned."""
+        journal = SQLiteJournal(
+            self._path,
+            self.worker,
+            clock=self._clock,
+            fault=self._options["fault"],
+            always_replay=self._options["always_replay"],
+        )
+        liveness: Liveness = Alone(self.worker) if self._path is None else FileLocks(self._path, self.worker)
+        engine = Engine(journal, liveness, self.agents, **self._options)
+        engine.on_events = self._listeners.hear
+        self._engine = engine
+        await engine.open()
+
+    async def close(self) -> None:
+        """Give the runs back as ready and close the store."""
+        if self._engine is not None and not self._engine.closing:
+            await self._engine.close(self._grace)
+
+    def _running(self) -> Engine:
+        if self._engine is None or self._engine.closing:
+            raise BreadError("NOT_OPEN", "bread is not open: use `async with Bread(...) as bread`")
+        return self._engine
+
+    # --- runs
+
+    def run(
+        self,
+        agent: str,
+        input: Any,
+        *,
+        session: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        skill: str | None = None,
+        max_steps: int | None = None,
+        idempotency_key: str | None = None,
+        on_busy: Literal["fail", "wait"] = "fail",
+        on_pending: Literal["fail", "cancel"] = "fail",
+        by: Principal = APP,
+    ) -> RunHandle:
+        """A run of an agent, as a stream of crumbs or as its output. Begins when it is first iterated or awaited."""
+        run_id = new_id("run")
+
+        async def begin() -> Begun:
+            command = _checked(
+                StartRun,
+                agent=agent,
+                input=to_json(input, "input"),
+                run_id=run_id,
+                session=session,
+                tags=dict(tags or {}),
+                skill=skill,
+                max_steps=max_steps,
+                idempotency_key=idempotency_key,
+                on_busy=on_busy,
+                on_pending=on_pending,
+                by=by,
+            )
+            return await self._begin(await self.send(command))
+
+        return RunHandle(self._running(), begin, run_id=run_id)
+
+    async def start(self, agent: str, input: Any, **options: Any) -> str:
+        """Commit the start of a run and leave it to run; options as of `run`. Gives the run id."""
+        handle = self.run(agent, input, **options)
+        await handle._start()
+        return handle.run_id
+
+    def resume(
+        self,
+        checkpoint_id: str,
+        response: Any = None,
+        *,
+        author: str | None = None,
+        comment: str | None = None,
+        idempotency_key: str | None = None,
+        by: Principal | None = None,
+    ) -> RunHandle:
+        """Answer a question; the handle is the continuation. Exactly one answer wins."""
+        principal = by or (Principal(kind="user", id=author) if author else APP)
+
+        async def begin() -> Begun:
+            command = _checked(
+                AnswerCheckpoint,
+                checkpoint_id=checkpoint_id,
+                response=to_json(response, "response"),
+                comment=comment,
+                idempotency_key=idempotency_key,
+                by=principal,
+            )
+            return await self._begin(await self.send(command))
+
+        return RunHandle(self._running(), begin, run_id=None)
+
+    def retry(self, run_id: str, *, max_steps: int | None = None, by: Principal = APP) -> RunHandle:
+        """Go on with a failed root run; the handle is the continuation."""
+
+        async def begin() -> Begun:
+            return await self._begin(await self.send(_checked(RetryRun, run_id=run_id, max_steps=max_steps, by=by)))
+
+        return RunHandle(self._running(), begin, run_id=run_id)
+
+    def observe(self, run_id: str, after: str | None = None) -> RunHandle:
+        """Everything that a run shows after a cursor, across its suspensions, to its end. Changes nothing."""
+
+        async def begin() -> Begun:
+            cursor = parse_cursor(after)
+            info = await self._running().journal.ask(reads.run_info, run_id)
+            root = info if info.root == run_id else await self._running().journal.ask(reads.run_info, info.root)
+            return Begun(run_id, root, cursor)
+
+        return RunHandle(self._running(), begin, run_id=run_id, at_rest=False)
+
+    async def cancel(self, run_id: str, *, reason: str = "cancelled", by: Principal = APP) -> str:
+        """Stop a run, discard its questions, leave no call open. Gives its status, which may be one it had before."""
+        accepted = await self.send(_checked(CancelRun, run_id=run_id, reason=reason, by=by))
+        return accepted.status or "cancelled"
+
+    async def get_run(self, run_id: str) -> Run:
+        """A run with its input, its output or error, and its pending questions; RUN_NOT_FOUND."""
+        return self._with_owner(await self._running().journal.ask(reads.get_run, run_id))
+
+    async def list_runs(
+        self,
+        *,
+        agent: str | None = None,
+        status: str | None = None,
+        session: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Run]:
+        """Runs, newest first, without their inputs and outputs."""
+        page = await self._running().journal.ask(
+            reads.list_runs,
+            tenant="default",
+            filters=_given(agent=agent, status=status, session=session),
+            limit=reads.check_limit(limit),
+            before=cursor,
+        )
+        return Page([self._with_owner(found) for found in page.items], page.next)
+
+    def _with_owner(self, found: Run) -> Run:
+        orphaned = found.owner is not None and not self._running().liveness.is_alive(found.owner)
+        return found.model_copy(update={"orphaned": True}) if orphaned else found
+
+    # --- checkpoints
+
+    async def list_checkpoints(
+        self,
+        *,
+        agent: str | None = None,
+        tool: str | None = None,
+        session: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        kind: str | None = None,
+        answerable: bool | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Checkpoint]:
+        """Pending questions, oldest first."""
+        return await self._running().journal.ask(
+            reads.list_checkpoints,
+            tenant="default",
+            filters=_given(agent=agent, tool=tool, session=session, kind=kind),
+            tags=check_tags(dict(tags or {})),
+            answerable=answerable,
+            limit=reads.check_limit(limit),
+            after=cursor,
+        )
+
+    async def get_checkpoint(self, checkpoint_id: str) -> Checkpoint:
+        """A question, pending or settled: with who answered what and when."""
+        return await self._running().journal.ask(reads.get_checkpoint, checkpoint_id)
+
+    # --- audit and listeners
+
+    async def audit(self, run_id: str) -> AsyncIterator[AuditEvent]:
+        """The recorded events of a run's tree in order, as they stand in the log. Of a deleted run: its tombstone."""
+        journal = self._running().journal
+        own = await journal.events(run_id)
+        if not own:
+            raise NotFound("RUN_NOT_FOUND", f"no run {run_id!r}", run_id=run_id)
+        root, seq, found = own[0].meta.root or run_id, 0, False
+        while page := await journal.log(root, seq, 200):
+            for entry in page:
+                found, seq = True, entry.recorded.meta.seq
+                yield audit_event(entry.recorded)
+        for recorded in () if found else own:
+            yield audit_event(recorded)
+
+    def on(self, event: Literal["crumb", "human:required"], listener: Listener) -> Callable[[], None]:
+        """Call `listener` with every crumb (or every question) that runs here show. Gives a function that ends it."""
+        return self._listeners.add(event, listener)
+
+    # --- commands
+
+    async def send(self, command: AnyCommand) -> Accepted:
+        """Carry out a command: the path that everything else takes."""
+        match command:
+            case StartRun():
+                return await self._start_run(command)
+            case AnswerCheckpoint():
+                return await self._answer(command)
+            case CancelRun():
+                done = await self._running().commit(
+                    lambda streams: commits.cancel(streams, command.run_id, command.reason), **_context(command)
+                )
+                return Accepted(run_id=command.run_id, status=done.result)
+            case RetryRun():
+                return await self._retry(command)
+            case DeleteSession():
+                deleted = await self.sessions.end(command)
+                return Accepted(status="deleted" if deleted else "unknown")
+            case _:
+                assert_never(command)
+
+    async def _start_run(self, command: StartRun) -> Accepted:
+        engine, agent = self._running(), self._agent(command.agent)
+        if command.skill is not None:
+            raise NotFound("SKILL_NOT_FOUND", f"agent {agent.id} has no skill {command.skill!r}")
+        run_id = command.run_id or new_id("run")
+        if not run_id.startswith("run_"):
+            raise InvalidInput("INPUT_INVALID", f"run_id {run_id!r}: expected one that starts with run_")
+        check_tags(command.tags)
+        session = new_id("s") if command.session is None else check_session_id(command.session)
+        start = run.Start(
+            agent=agent.id,
+            input=command.input,
+            session=session,
+            root=run_id,
+            at=engine.clock(),
+            owner=self.worker if engine.executes else None,
+            max_steps=command.max_steps or agent.max_steps,
+            key=_key(command.idempotency_key, [command.agent, command.input, command.session, command.tags]),
+        )
+        cancel_pending = command.on_pending == "cancel"
+        while True:
+            try:
+                with engine.reserve():
+                    done = await engine.commit(
+                        lambda streams: commits.start(
+                            streams, run_id, start, command.tags, cancel_pending=cancel_pending
+                        ),
+                        **_context(command),
+                    )
+                return _accepted(done, done.result.run_id, done.result.run_id, done.result.repeated)
+            except Refused as error:
+                if error.code != "SESSION_BUSY" or command.on_busy != "wait":
+                    raise
+                await self._wait_for_rest(str(error.details["run_id"]))
+
+    async def _wait_for_rest(self, run_id: str) -> None:
+        async for _ in self.observe(run_id):
+            if (await self.get_run(run_id)).status != "running":
+                return
+
+    async def _answer(self, command: AnswerCheckpoint) -> Accepted:
+        engine = self._running()
+        idempotent = await self._check_answer(command)
+        worker = self.worker if engine.executes and not command.detach else None
+        question = await self._question(command.checkpoint_id)
+        verdict = verdict_of(question.kind, command.response)
+        answer = run.Answer(command.checkpoint_id, verdict, command.response, worker, idempotent)
+        key = _key(command.idempotency_key, [command.checkpoint_id, command.response, command.comment])
+        claim = short_id("claim")
+        with engine.reserve():
+            done = await engine.commit(
+                lambda streams: commits.answer(
+                    streams, command.checkpoint_id, answer, claim=claim, comment=command.comment, key=key
+                ),
+                **_context(command),
+            )
+        if done.result.expired:
+            raise checkpoint_not_found(command.checkpoint_id)
+        if done.result.repeated:
+            return await self._continuation(command.checkpoint_id, done.result)
+        return _accepted(done, done.result.run_id, done.result.root, repeated=False)
+
+    async def _continuation(self, checkpoint_id: str, answered: commits.Answered) -> Accepted:
+        """Where the continuation of an answer that came again begins: just before the commit of its claim."""
+        for recorded in await self._running().journal.events(checkpoint_id, after=1):
+            return Accepted(answered.run_id, answered.root, str(recorded.meta.seq - 1), repeated=True)
+        raise checkpoint_not_found(checkpoint_id)
+
+    async def _question(self, checkpoint_id: str) -> CheckpointOpened:
+        for recorded in await self._running().journal.events(checkpoint_id):
+            if isinstance(recorded.event, CheckpointOpened):
+                return recorded.event
+        raise checkpoint_not_found(checkpoint_id)
+
+    async def _check_answer(self, command: AnswerCheckpoint) -> frozenset[str]:
+        """Everything that can refuse an answer and does not need the lock; gives the agent's idempotent tools."""
+        found = await self.get_checkpoint(command.checkpoint_id)
+        if found.status != "pending" and command.idempotency_key is None:
+            raise checkpoint_not_found(command.checkpoint_id)
+        agent = self.agents.get(found.agent_id)
+        if agent is None and self._running().executes:
+            raise NotFound("AGENT_NOT_FOUND", f"no agent {found.agent_id!r} here; the question stays pending")
+        verdict = verdict_of(found.kind, command.response)
+        if found.kind == "input" and found.response_schema is not None:
+            if wrong := problems(command.response, found.response_schema):
+                raise response_invalid(f"the answer does not fit: {'; '.join(wrong)}", wrong)
+        if verdict == "approved":
+            self._check_approval(found, agent, command.response)
+        return agent.idempotent() if agent else frozenset()
+
+    def _check_approval(self, found: Checkpoint, agent: Agent | None, response: JsonValue) -> None:
+        tool = agent.tools.get(f"tool_{found.tool_name}") if agent else None
+        if agent is not None and (not isinstance(tool, Tool) or agent.access(tool) == "deny"):
+            raise Refused(
+                "TOOL_NOT_FOUND", f"agent {agent.id} has no tool {found.tool_name!r} now; the question stays pending"
+            )
+        if isinstance(response, dict) and "args" in response:
+            wrong = problems(response["args"], found.args_schema)
+            if not wrong and isinstance(tool, Tool):
+                wrong = tool.problems(response["args"])
+            if wrong:
+                raise response_invalid(f"args do not fit: {'; '.join(wrong)}", wrong)
+
+    async def _retry(self, command: RetryRun) -> Accepted:
+        engine = self._running()
+        state = await engine.journal.ask(reads.run_state, command.run_id)
+        self._agent(state.agent)
+        retry = run.Retry(self.worker if engine.executes else None, command.max_steps)
+        with engine.reserve():
+            done = await engine.commit(
+                lambda streams: commits.retry(streams, command.run_id, retry), **_context(command)
+            )
+        return _accepted(done, command.run_id, command.run_id, repeated=False)
+
+    async def _begin(self, accepted: Accepted) -> Begun:
+        if accepted.run_id is None or accepted.root_run_id is None:
+            raise BreadError("INTERNAL_ERROR", "a command that begins a stream named no run")
+        info = await self._running().journal.ask(reads.run_info, accepted.root_run_id)
+        return Begun(accepted.run_id, info, parse_cursor(accepted.cursor))
+
+    def _agent(self, agent_id: str) -> Agent:
+        agent = self.agents.get(agent_id)
+        if agent is None:
+            known = ", ".join(self.agents) or "none"
+            raise NotFound("AGENT_NOT_FOUND", f"no agent {agent_id!r}; there are: {known}", agent_id=agent_id)
+        return agent
+
+
+def _by_id(agents: Iterable[Agent]) -> dict[str, Agent]:
+    found: dict[str, Agent] = {}
+    for agent in agents:
+        if not isinstance(agent, Agent):
+            raise InvalidInput("INPUT_INVALID", f"agents: {agent!r} is not made by define_agent")
+        if agent.id in found:
+            raise InvalidInput("INVALID_NAME", f"two agents are called {agent.id!r}")
+        found[agent.id] = agent
+    return found
+
+
+def _store_path(store: str) -> str | None:
+    if store == "memory://":
+        return None
+    if store.startswith("sqlite:///") and len(store) > len("sqlite:///"):
+        return store.removeprefix("sqlite:///")
+    raise InvalidInput("INPUT_INVALID", f"store {store!r}: expected sqlite:///path/to/file.db or memory://")
+
+
+def _checked(kind: Callable[..., C], **fields: Any) -> C:
+    """A command of checked fields; INPUT_INVALID names the field that does not fit."""
+    try:
+        return kind(**fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InvalidInput(
+            "INPUT_INVALID", f"{'.'.join(map(str, first['loc']))}: {first['msg']}", problems=error.error_count()
+        ) from None
+
+
+def _given(**filters: str | None) -> dict[str, str]:
+    return {name: value for name, value in filters.items() if value is not None}
+
+
+def _context(command: AnyCommand) -> dict[str, Any]:
+    return {"by": command.by, "tenant": command.tenant, "traceparent": command.traceparent}
+
+
+def _key(key: str | None, request: Any) -> IdempotencyKey | None:
+    if key is None:
+        return None
+    text = json.dumps(request, sort_keys=True, ensure_ascii=False)
+    return IdempotencyKey(key=key, digest=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32])
+
+
+def _accepted(done: Commit[Any], run_id: str, root: str, repeated: bool) -> Accepted:
+    seqs = [entry.recorded.meta.seq for entry in done.events if entry.recorded.meta.root == root]
+    return Accepted(run_id, root, str(min(seqs) - 1) if seqs else None, repeated)
+
+
+__all__ = ["Accepted", "Bread"]

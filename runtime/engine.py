@@ -1,0 +1,249 @@
+"""The engine of one process: takes runs, drives them with actors, and tells what was committed.
+
+Facts come from anyone, effects from the owner. A commit that names this process as owner starts an actor; a sweep takes
+what is ready or whose owner is dead, and lets questions expire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from ..domain import commits
+from ..domain.envelope import SYSTEM, Principal, Recorded
+from ..domain.errors import BreadError, Refused, StoreUnavailable
+from ..domain.ports import Commit, Decision, Logged
+from ..domain.run import Release, Take
+from ..domain.run_state import RunState
+from ..transport.local import LocalHub
+from . import reads
+from .actor import Actor
+from .agents import Agent
+from .effects import BACKOFF_SECONDS
+from .liveness import Liveness
+from .sqlite_journal import SQLiteJournal
+
+T = TypeVar("T")
+logger = logging.getLogger("bread")
+
+SWEEP_SECONDS = 0.5
+PERSIST_BACKOFF = (0.05, 0.2, 1.0, 5.0)
+
+
+class Engine:
+    """Everything that happens in a process between the journal and the outside."""
+
+    def __init__(
+        self,
+        journal: SQLiteJournal,
+        liveness: Liveness,
+        agents: Mapping[str, Agent],
+        *,
+        executes: bool,
+        max_running: int | None,
+        backoff: tuple[float, ...] = BACKOFF_SECONDS,
+        fault: Callable[[str], None] | None = None,
+        always_replay: bool = False,
+    ) -> None:
+        self.journal, self.liveness, self.agents = journal, liveness, agents
+        self.worker, self.clock = journal.worker, journal.writer.clock
+        self.executes, self.max_running = executes, max_running
+        self.backoff, self.always_replay = backoff, always_replay
+        self.fault: Callable[[str], None] = fault or (lambda point: None)
+        self.hub = LocalHub()
+        self.actors: dict[str, Actor] = {}
+        self.threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix="bread-tool")
+        self.closing = False
+        self.on_events: Callable[[list[Logged]], None] = lambda entries: None
+        self._reserved = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._sweep_now = asyncio.Event()
+        self._unreadable: set[str] = set()
+
+    # --- life
+
+    async def open(self) -> None:
+        if self.executes:
+            self.liveness.join()
+        self.journal.writer.on_commit = self._committed
+        self.journal.on_foreign = self._foreign
+        await self.journal.open()
+        if self.executes:
+            await self._sweep()
+            self.spawn(self._sweep_forever(), "sweep")
+
+    async def close(self, grace: float) -> None:
+        """Begin nothing more, commit the outcomes that come within `grace` seconds, and give the runs back."""
+        self.closing = True
+        self._sweep_now.set()
+        for actor in self.actors.values():
+            actor.wake()
+        deadline = time.monotonic() + grace
+        while self.actors and time.monotonic() < deadline:
+            running = [task for task in self._tasks if task.get_name().startswith("run_")]
+            models_only = all(actor.waits_for_model() for actor in self.actors.values())
+            if models_only or not running:
+                break
+            await asyncio.wait(running, timeout=0.05)
+        for run_id in list(self.actors):
+            await self._give_back(run_id)
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.journal.close()
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        if self.executes:
+            self.liveness.leave()
+
+    async def _give_back(self, run_id: str) -> None:
+        try:
+            await self.commit(lambda streams: commits.release(streams, run_id, Release(self.worker)), by=SYSTEM)
+        except BreadError as error:
+            logger.warning("run %s was not given back: %s", run_id, error)  # its lock says that it is an orphan
+
+    def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        """A task that the engine keeps and ends."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # --- commits
+
+    async def commit(self, decide: Decision[T], *, by: Principal, **context: Any) -> Commit[T]:
+        return await self.journal.commit(decide, by=by, **context)
+
+    async def persist(self, decide: Decision[T]) -> Commit[T]:
+        """Commit an outcome that must not be lost: for as long as the store does not answer, it is tried again."""
+        attempt = 0
+        while True:
+            try:
+                return await self.journal.commit(decide, by=SYSTEM)
+            except StoreUnavailable as error:
+                if self.closing:
+                    raise
+                wait = PERSIST_BACKOFF[min(attempt, len(PERSIST_BACKOFF) - 1)]
+                logger.warning("an outcome waits %.2f s for the store: %s", wait, error)
+                await asyncio.sleep(wait)
+                attempt += 1
+
+    def _committed(self, commit: Commit[Any]) -> None:
+        """A commit of this process, in commit order, before its submitter is told."""
+        by_stream: dict[str, list[Recorded]] = {}
+        for entry in commit.events:
+            by_stream.setdefault(entry.recorded.stream, []).append(entry.recorded)
+        for run_id, state in commit.runs.items():
+            events = by_stream[run_id]
+            actor = self.actors.get(run_id)
+            if actor is not None:
+                actor.update(state, events)
+            elif state.owner == self.worker and state.epoch >= events[0].version:
+                self._drive(state, events)
+        self._tell(list(commit.events))
+
+    def _foreign(self, entries: list[Logged]) -> None:
+        """Commits of other processes on the same store."""
+        for run_id in {entry.recorded.stream for entry in entries}:
+            actor = self.actors.get(run_id)
+            if actor is not None:
+                self.spawn(actor.catch_up(), f"catch up {run_id}")
+        self._sweep_now.set()
+        self._tell(entries)
+
+    def _tell(self, entries: list[Logged]) -> None:
+        self.hub.publish_events(entries)
+        self.on_events(entries)
+
+    # --- actors
+
+    def _drive(self, state: RunState, events: list[Recorded]) -> None:
+        agent = self.agents.get(state.agent)
+        if agent is None or not self.executes or self.closing:
+            return
+        actor = Actor(self, agent, state)
+        actor.update(state, events)
+        self.actors[state.id] = actor
+        self.spawn(self._run(actor), state.id)
+
+    async def _run(self, actor: Actor) -> None:
+        try:
+            await actor.run()
+        finally:
+            self.actors.pop(actor.run_id, None)
+
+    def reserve(self) -> Reservation:
+        """A slot for a root tree that is about to run; CONCURRENCY_LIMIT if there is none. Nothing is written."""
+        if self.max_running is not None and len(self.actors) + self._reserved >= self.max_running:
+            raise Refused(
+                "CONCURRENCY_LIMIT", f"{self.max_running} runs are running here already", limit=self.max_running
+            )
+        return Reservation(self)
+
+    # --- the sweep
+
+    async def _sweep_forever(self) -> None:
+        while not self.closing:
+            try:
+                await asyncio.wait_for(self._sweep_now.wait(), SWEEP_SECONDS)
+            except TimeoutError:
+                pass
+            self._sweep_now.clear()
+            try:
+                await self._sweep()
+            except StoreUnavailable as error:
+                logger.warning("the sweep found no store: %s", error)
+
+    async def _sweep(self) -> None:
+        for idle in await self.journal.ask(reads.idle_work):
+            if self.closing:
+                return
+            if idle.run_id in self.actors or idle.run_id in self._unreadable or idle.agent not in self.agents:
+                continue
+            if idle.owner is None or idle.owner == self.worker or not self.liveness.is_alive(idle.owner):
+                await self._take(idle)
+        due = await self.journal.ask(reads.next_deadline)
+        while due is not None and due[1] <= self.clock():
+            checkpoint_id = due[0]
+            await self.commit(lambda streams: self._expire(streams, checkpoint_id), by=SYSTEM)
+            due = await self.journal.ask(reads.next_deadline)
+
+    def _expire(self, streams: commits.Streams, checkpoint_id: str) -> bool:
+        agent = self.agents.get(streams.checkpoint(checkpoint_id).asked.agent)
+        worker = self.worker if agent is not None else None
+        return commits.expire(streams, checkpoint_id, worker, agent.idempotent() if agent else frozenset())
+
+    async def _take(self, idle: reads.Idle) -> None:
+        take = Take(self.worker, idle.owner, self.agents[idle.agent].idempotent())
+        try:
+            await self.commit(lambda streams: self._take_if_idle(streams, idle.run_id, take), by=SYSTEM)
+        except StoreUnavailable:
+            raise
+        except BreadError as error:
+            # A run that this release cannot read is left to one that can; loudly, once.
+            self._unreadable.add(idle.run_id)
+            logger.error("run %s is left alone: %s", idle.run_id, error)
+
+    def _take_if_idle(self, streams: commits.Streams, run_id: str, take: Take) -> bool:
+        if run_id in self.actors:
+            return False
+        return commits.take(streams, run_id, take)
+
+    def sweep_soon(self) -> None:
+        self._sweep_now.set()
+
+
+class Reservation:
+    """A slot of the concurrency cap, held while a start or a resume is being committed."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __enter__(self) -> None:
+        self._engine._reserved += 1
+
+    def __exit__(self, *exc: object) -> None:
+        self._engine._reserved -= 1

@@ -1,0 +1,101 @@
+"""Handles: what `run`, `resume`, `retry` and `observe` give. To be iterated for crumbs, or awaited for the output."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..domain.errors import BreadError, RunStopped, RunSuspended
+from ..domain.events import JsonValue
+from ..projections.crumbs import AgentError, AnyCrumb, RunEnd
+from ..projections.render import RunInfo
+from ..transport.cursor import Cursor
+from . import reads
+from .observer import Observer
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Where a stream begins: after `cursor` in the log of `root`."""
+
+    run_id: str
+    root: RunInfo
+    cursor: Cursor
+
+
+class RunHandle:
+    """A stream of a run. It begins lazily and once, whoever iterates or awaits it first.
+
+    Iterating gives crumbs until the tree rests or ends; awaiting gives the output, or raises RunSuspended with the
+    questions that are left, or the error that ended the run. What goes wrong before the run begins is raised at the
+    first `await` or iteration. Leaving a stream, or cancelling who reads it, does not touch the run.
+    """
+
+    def __init__(
+        self, engine: Engine, begin: Callable[[], Awaitable[Begun]], *, run_id: str | None, at_rest: bool = True
+    ) -> None:
+        self._engine, self._begin, self._run_id, self._at_rest = engine, begin, run_id, at_rest
+        self._begun: asyncio.Task[Begun] | None = None
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run; that of a resume is known once it has begun."""
+        if self._run_id is None:
+            raise BreadError("NOT_STARTED", "the run id is known once the stream has begun: await or iterate it first")
+        return self._run_id
+
+    async def _start(self) -> Begun:
+        if self._begun is None:
+            self._begun = self._engine.spawn(self._begin_once(), "begin")
+        return await asyncio.shield(self._begun)
+
+    async def _begin_once(self) -> Begun:
+        begun = await self._begin()
+        self._run_id = begun.run_id
+        return begun
+
+    def _observer(self, begun: Begun) -> Observer:
+        return Observer(self._engine, begun.root, begun.cursor, at_rest=self._at_rest)
+
+    async def _crumbs(self) -> AsyncIterator[AnyCrumb]:
+        begun = await self._start()
+        async for crumb in self._observer(begun).crumbs():
+            yield crumb  # type: ignore[misc]  # every crumb class is in the union; a test holds them together
+
+    def __aiter__(self) -> AsyncIterator[AnyCrumb]:
+        return self._crumbs()
+
+    def __await__(self) -> Generator[object, None, JsonValue]:
+        return self._output().__await__()
+
+    async def _output(self) -> JsonValue:
+        begun = await self._start()
+        observer, last = self._observer(begun), None
+        async for crumb in observer.crumbs():
+            if crumb.run_id == crumb.root_run_id and isinstance(crumb, RunEnd | AgentError):
+                last = crumb
+        if isinstance(last, RunEnd):
+            return last.output
+        if isinstance(last, AgentError):
+            raise RunStopped(last.code, last.message, run_id=begun.root.run_id)
+        run = await self._engine.journal.ask(reads.get_run, begun.root.run_id)
+        if run.status == "suspended":
+            raise RunSuspended(run.id, run.checkpoints)
+        # It went on while the stream was being read to its rest.
+        return await RunHandle(self._engine, self._begin_here(begun, observer.seq), run_id=run.id)
+
+    def _begin_here(self, begun: Begun, seq: int) -> Callable[[], Awaitable[Begun]]:
+        async def begin() -> Begun:
+            return Begun(begun.run_id, begun.root, Cursor(seq))
+
+        return begin
+
+    def __del__(self) -> None:
+        if self._begun is None and not self._engine.closing:
+            warnings.warn("a run handle was never awaited or iterated: nothing was started", RuntimeWarning, 2)

@@ -1,0 +1,83 @@
+"""Who is alive. On SQLite each executing process holds a file lock; the kernel lets go of it when the process dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Protocol
+
+from ..domain.errors import StoreUnavailable
+
+
+class Liveness(Protocol):
+    """Tells living workers from dead ones, without clocks where that is possible."""
+
+    def join(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+    def is_alive(self, worker: str) -> bool: ...
+
+
+class Alone:
+    """A store that only this process can see: nobody else lives."""
+
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+
+    def join(self) -> None:
+        return
+
+    def leave(self) -> None:
+        return
+
+    def is_alive(self, worker: str) -> bool:
+        return worker == self._worker
+
+
+class FileLocks:
+    """One lock file a worker, in a folder beside the database."""
+
+    def __init__(self, database: str, worker: str) -> None:
+        self._folder = Path(f"{Path(database).expanduser().absolute()}-workers")
+        self._worker = worker
+        self._held: int | None = None
+
+    def join(self) -> None:
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            self._held = os.open(self._file(self._worker), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StoreUnavailable(f"cannot hold a lock in {self._folder}: {error.strerror}") from error
+        # A forked child would keep the lock of a parent that died.
+        os.register_at_fork(after_in_child=self._let_go)
+
+    def leave(self) -> None:
+        if self._held is not None:
+            self._file(self._worker).unlink(missing_ok=True)
+            self._let_go()
+
+    def is_alive(self, worker: str) -> bool:
+        try:
+            handle = os.open(self._file(worker), os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        else:
+            self._file(worker).unlink(missing_ok=True)
+            return False
+        finally:
+            os.close(handle)
+
+    def _file(self, worker: str) -> Path:
+        return self._folder / f"{worker}.lock"
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None

@@ -1,0 +1,318 @@
+"""What is read from a SQLite store, one function a question. All values are bound; every page is one indexed query."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..domain.checkpoint import CheckpointOpened
+from ..domain.envelope import Recorded
+from ..domain.errors import InvalidInput, run_not_found, session_not_found
+from ..domain.ports import Logged
+from ..domain.run_events import Resumed, RunCompleted, RunStarted
+from ..domain.run_state import RunState
+from ..domain.session import session_stream
+from ..projections.lists import Checkpoint, Page, Run, Session, checkpoint_view
+from ..projections.render import RunInfo, moment, output_of, subject_of
+from ..transport.codec import decode_event
+from .journal import fold_checkpoint, fold_run, fold_session
+from .sqlite import select_events
+
+Filters = Mapping[str, Any]
+
+
+def stream(cursor: sqlite3.Cursor, stream_id: str, after: int = 0) -> list[Recorded]:
+    return select_events(cursor, "originator_id = ? AND originator_version > ?", (stream_id, after))
+
+
+def log(cursor: sqlite3.Cursor, root: str, after: int, limit: int) -> list[Logged]:
+    """A page of a root's log, with the payloads that its events point to."""
+    cursor.execute(
+        "SELECT e.originator_id, e.originator_version, e.topic, e.state, e.rowid FROM bread_log l"
+        " JOIN stored_events e ON e.rowid = l.position WHERE l.root = ? AND l.seq > ? ORDER BY l.seq LIMIT ?",
+        (root, after, limit),
+    )
+    page = [decode_event(*row) for row in cursor.fetchall()]
+    return with_subjects(cursor, page)
+
+
+def with_subjects(cursor: sqlite3.Cursor, page: Sequence[Recorded]) -> list[Logged]:
+    known = {(recorded.stream, recorded.version): recorded for recorded in page}
+    entries = []
+    for recorded in page:
+        where = subject_of(recorded)
+        if where is not None and where not in known:
+            found = select_events(cursor, "originator_id = ? AND originator_version = ?", where)
+            known.update({where: found[0]} if found else {})
+        entries.append(Logged(recorded, known.get(where) if where else None))
+    return entries
+
+
+def since(cursor: sqlite3.Cursor, position: int, limit: int) -> list[Logged]:
+    """The events after a position of the whole store, in order."""
+    return with_subjects(cursor, select_events(cursor, "rowid > ?", (position,), limit))
+
+
+def last_position(cursor: sqlite3.Cursor) -> int:
+    cursor.execute("SELECT seq FROM sqlite_sequence WHERE name = 'stored_events'")
+    row = cursor.fetchone()
+    return row[0] if row else 0
+
+
+def run_state(cursor: sqlite3.Cursor, run_id: str) -> RunState:
+    """The folded state of a run; RUN_NOT_FOUND if it never was or was erased."""
+    state = fold_run(run_id, stream(cursor, run_id))
+    if state.status in ("new", "erased"):
+        raise run_not_found(run_id)
+    return state
+
+
+def run_info(cursor: sqlite3.Cursor, run_id: str) -> RunInfo:
+    cursor.execute("SELECT id, root, session, agent FROM bread_runs WHERE id = ?", (run_id,))
+    row = cursor.fetchone()
+    if row is None:
+        raise run_not_found(run_id)
+    return RunInfo(*row)
+
+
+def last_seq(cursor: sqlite3.Cursor, root: str) -> int:
+    cursor.execute("SELECT MAX(seq) FROM bread_log WHERE root = ?", (root,))
+    return cursor.fetchone()[0] or 0
+
+
+def conversation(cursor: sqlite3.Cursor, session: str, run_id: str, *, earlier: bool) -> list[list[Recorded]]:
+    """The events of a run and, ahead of it, of the session's earlier root runs, in the order in which they started."""
+    roots = _roots_of(cursor, session) if earlier else []
+    own = stream(cursor, run_id)
+    first = own[0].position if own else 0
+    return [
+        *(stream(cursor, root) for position, root in roots if root != run_id and (not first or position < first)),
+        own,
+    ]
+
+
+def _roots_of(cursor: sqlite3.Cursor, session: str) -> list[tuple[int, str]]:
+    cursor.execute(
+        "SELECT e.rowid, r.id FROM bread_runs r JOIN stored_events e"
+        " ON e.originator_id = r.id AND e.originator_version = 1"
+        " WHERE r.session = ? AND r.parent IS NULL ORDER BY e.rowid",
+        (session,),
+    )
+    return [(row[0], row[1]) for row in cursor.fetchall()]
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A run with work. `owner` is None where it is ready for anybody."""
+
+    run_id: str
+    agent: str
+    owner: str | None
+
+
+def idle_work(cursor: sqlite3.Cursor) -> list[Idle]:
+    """Every run with work and its owner: a short list, since parked and ended runs have none."""
+    cursor.execute("SELECT id, agent, owner FROM bread_runs WHERE work = 1 ORDER BY id")
+    return [Idle(*row) for row in cursor.fetchall()]
+
+
+def next_deadline(cursor: sqlite3.Cursor) -> tuple[str, float] | None:
+    """The pending checkpoint that expires first, and when."""
+    cursor.execute(
+        "SELECT id, deadline FROM bread_checkpoints WHERE status = 'pending' AND deadline IS NOT NULL"
+        " ORDER BY deadline LIMIT 1"
+    )
+    row = cursor.fetchone()
+    return (row[0], row[1]) if row else None
+
+
+# --- lists ------------------------------------------------------------------------------------------------------------
+
+
+def _page_start(cursor_text: str | None) -> int:
+    if cursor_text is None:
+        return 0
+    if not cursor_text.isascii() or not cursor_text.isdigit():
+        raise InvalidInput("INPUT_INVALID", f"cursor {cursor_text!r}: expected the `next` of an earlier page")
+    return int(cursor_text)
+
+
+def check_limit(limit: int) -> int:
+    if not isinstance(limit, int) or not 1 <= limit <= 1000:
+        raise InvalidInput("INPUT_INVALID", f"limit {limit!r}: expected a whole number from 1 to 1000")
+    return limit
+
+
+def list_checkpoints(
+    cursor: sqlite3.Cursor,
+    *,
+    tenant: str,
+    filters: Filters,
+    tags: Mapping[str, str],
+    answerable: bool | None,
+    limit: int,
+    after: str | None,
+) -> Page[Checkpoint]:
+    """Pending questions, oldest first. `filters` maps columns of ours (agent, tool, session, kind) to values."""
+    where, values = ["c.status = 'pending'", "c.tenant = ?", "c.position > ?"], [tenant, _page_start(after)]
+    for column, value in filters.items():
+        where.append(f"c.{column} = ?")
+        values.append(value)
+    if answerable is not None:
+        where.append("c.kind <> 'delegation'" if answerable else "c.kind = 'delegation'")
+    _where_tags(where, values, tags, "c.session")
+    cursor.execute(
+        "SELECT e.originator_id, e.originator_version, e.topic, e.state, e.rowid FROM bread_checkpoints c"  # noqa: S608
+        f" JOIN stored_events e ON e.rowid = c.position WHERE {' AND '.join(where)} ORDER BY c.position LIMIT ?",
+        (*values, limit + 1),
+    )
+    found = [decode_event(*row) for row in cursor.fetchall()]
+    items = [
+        checkpoint_view(r.stream, r.event, r.meta.at) for r in found[:limit] if isinstance(r.event, CheckpointOpened)
+    ]
+    return Page(items, str(found[limit - 1].position) if len(found) > limit else None)
+
+
+def _where_tags(where: list[str], values: list[Any], tags: Mapping[str, str], session: str) -> None:
+    for key, value in tags.items():
+        where.append(f"EXISTS (SELECT 1 FROM bread_tags t WHERE t.session = {session} AND t.key = ? AND t.value = ?)")  # noqa: S608
+        values += [key, value]
+
+
+def get_checkpoint(cursor: sqlite3.Cursor, checkpoint_id: str) -> Checkpoint:
+    """A question, pending or settled, with who answered what and when."""
+    events = stream(cursor, checkpoint_id)
+    state = fold_checkpoint(checkpoint_id, events)
+    view = checkpoint_view(checkpoint_id, state.asked, events[0].meta.at)
+    if state.status == "pending":
+        return view
+    last = events[-1]
+    settled: dict[str, Any] = {"settled_by": last.meta.by, "settled_at": moment(last.meta.at)}
+    if state.resumed:
+        where = (state.asked.run, state.resumed)
+        for recorded in select_events(cursor, "originator_id = ? AND originator_version = ?", where):
+            if isinstance(recorded.event, Resumed):
+                settled |= {"verdict": recorded.event.verdict, "response": recorded.event.response}
+    comment = getattr(last.event, "comment", None)
+    return view.model_copy(update={"status": state.status, "version": state.version, "comment": comment, **settled})
+
+
+_RUN = "SELECT id, root, session, agent, status, owner, created, updated, code FROM bread_runs"
+
+
+def _run_of_row(row: sqlite3.Row, **more: Any) -> Run:
+    run_id, root, session, agent, status, owner, created, updated, code = row
+    return Run(
+        id=run_id,
+        root_run_id=root,
+        session_id=session,
+        agent_id=agent,
+        status=status,
+        owner=owner,
+        created_at=moment(created),
+        updated_at=moment(updated),
+        code=code,
+        **more,
+    )
+
+
+def get_run(cursor: sqlite3.Cursor, run_id: str) -> Run:
+    """A run with its input, its output or error, and its pending questions."""
+    events = stream(cursor, run_id)
+    state = fold_run(run_id, events)
+    cursor.execute(f"{_RUN} WHERE id = ?", (run_id,))
+    row = cursor.fetchone()
+    if row is None or not isinstance(events[0].event, RunStarted):
+        raise run_not_found(run_id)
+    ended = next((e for e in with_subjects(cursor, events[-1:])), None)
+    return _run_of_row(
+        row,
+        checkpoints=state.questions,
+        input=events[0].event.input,
+        output=_output(ended) if state.status == "completed" else None,
+        message=state.message,
+    )
+
+
+def _output(entry: Logged | None) -> Any:
+    if entry is not None and isinstance(entry.recorded.event, RunCompleted):
+        return output_of(entry.recorded.event, entry.subject)
+    return None
+
+
+def list_runs(cursor: sqlite3.Cursor, *, tenant: str, filters: Filters, limit: int, before: str | None) -> Page[Run]:
+    """Runs, newest first; without inputs and outputs. `filters`: agent, status, session."""
+    where, values = ["tenant = ?"], [tenant]
+    for column, value in filters.items():
+        where.append(f"{column} = ?")
+        values.append(value)
+    if before is not None:
+        where.append("id < ?")
+        values.append(before)
+    cursor.execute(f"{_RUN} WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?", (*values, limit + 1))
+    rows = cursor.fetchall()
+    return Page([_run_of_row(row) for row in rows[:limit]], rows[limit - 1][0] if len(rows) > limit else None)
+
+
+_SESSION = (
+    "SELECT s.id, s.created, COALESCE((SELECT MAX(r.updated) FROM bread_runs r WHERE r.session = s.id), s.created)"
+    " FROM bread_sessions s"
+)
+
+
+def _session_of_row(cursor: sqlite3.Cursor, row: sqlite3.Row) -> Session:
+    session_id, created, updated = row
+    cursor.execute("SELECT key, value FROM bread_tags WHERE session = ?", (session_id,))
+    tags = {key: value for key, value in cursor.fetchall()}
+    return Session(id=session_id, tags=tags, created_at=moment(created), updated_at=moment(updated))
+
+
+def get_session(cursor: sqlite3.Cursor, session_id: str) -> Session:
+    cursor.execute(f"{_SESSION} WHERE s.id = ?", (session_id,))
+    row = cursor.fetchone()
+    if row is None:
+        raise session_not_found(session_id)
+    return _session_of_row(cursor, row)
+
+
+def list_sessions(
+    cursor: sqlite3.Cursor, *, tenant: str, tags: Mapping[str, str], limit: int, after: str | None
+) -> Page[Session]:
+    where, values = ["s.tenant = ?", "s.id > ?"], [tenant, after or ""]
+    _where_tags(where, values, tags, "s.id")
+    cursor.execute(f"{_SESSION} WHERE {' AND '.join(where)} ORDER BY s.id LIMIT ?", (*values, limit + 1))
+    rows = cursor.fetchall()
+    items = [_session_of_row(cursor, row) for row in rows[:limit]]
+    return Page(items, rows[limit - 1][0] if len(rows) > limit else None)
+
+
+def idle_sessions(
+    cursor: sqlite3.Cursor, *, tenant: str, idle_before: float, tags: Mapping[str, str], keep_pending: bool
+) -> list[str]:
+    """Sessions that nothing has happened in since `idle_before` (unix seconds); running ones are spared."""
+    spared = ("running", "suspended") if keep_pending else ("running", "running")
+    where, values = ["s.tenant = ?"], [tenant]
+    _where_tags(where, values, tags, "s.id")
+    cursor.execute(
+        f"SELECT s.id FROM bread_sessions s WHERE {' AND '.join(where)}"  # noqa: S608
+        " AND COALESCE((SELECT MAX(r.updated) FROM bread_runs r WHERE r.session = s.id), s.created) < ?"
+        " AND NOT EXISTS (SELECT 1 FROM bread_runs r WHERE r.session = s.id AND r.status IN (?, ?)) ORDER BY s.id",
+        (*values, idle_before, *spared),
+    )
+    return [row[0] for row in cursor.fetchall()]
+
+
+def session_events(cursor: sqlite3.Cursor, session_id: str) -> list[list[Recorded]]:
+    """The events of a session's root runs, run by run; SESSION_NOT_FOUND for an unknown or deleted one."""
+    if fold_session(session_id, stream(cursor, session_stream(session_id))).status != "open":
+        raise session_not_found(session_id)
+    return [stream(cursor, root) for _, root in _roots_of(cursor, session_id)]
+
+
+def has_ended(cursor: sqlite3.Cursor, run_id: str) -> bool:
+    """Whether a run is terminal now."""
+    cursor.execute("SELECT status FROM bread_runs WHERE id = ?", (run_id,))
+    row = cursor.fetchone()
+    return row is None or row[0] not in ("running", "suspended")

@@ -1,0 +1,295 @@
+"""The SQLite store: events, log index and view rows of one transaction, in one file or in memory."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..domain.checkpoint import CheckpointState
+from ..domain.envelope import Recorded
+from ..domain.errors import StoreUnavailable, StoreUnreadable
+from ..domain.run_state import RunState
+from ..domain.session import SessionState
+from ..projections.rows import (
+    CHECKPOINT_COLUMNS,
+    RUN_COLUMNS,
+    SESSION_COLUMNS,
+    checkpoint_row,
+    run_row,
+    session_row,
+    tag_rows,
+)
+from ..transport.codec import decode_event, stored_form
+from .journal import Collision
+from .sqlite_log import APPLICATION_ID, LOCK_TIMEOUT, SCHEMA_VERSION, EventLog
+
+
+def _upsert(table: str, columns: Sequence[str], changing: Sequence[str]) -> str:
+    places = ", ".join(f":{column}" for column in columns)
+    changes = ", ".join(f"{column} = excluded.{column}" for column in changing)
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places}) ON CONFLICT (id) DO UPDATE SET {changes}"  # noqa: S608
+
+
+PUT_RUN = _upsert("bread_runs", RUN_COLUMNS, ("status", "owner", "work", "code", "updated"))
+PUT_CHECKPOINT = _upsert("bread_checkpoints", CHECKPOINT_COLUMNS, ("status", "settled"))
+PUT_SESSION = _upsert("bread_sessions", SESSION_COLUMNS, ("created",))
+
+
+class SQLiteTransaction:
+    """Implements journal.WriteTransaction on one connection that holds the write lock."""
+
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        self._cursor = cursor
+        self._execute = cursor.execute
+        self._position: int | None = None
+        self.wrote = False
+        self.erased = False
+
+    def savepoint(self) -> None:
+        self._execute("SAVEPOINT decision")
+
+    def release(self) -> None:
+        self._execute("RELEASE decision")
+
+    def rollback_to_savepoint(self) -> None:
+        if self._cursor.connection.in_transaction:  # a full disk has rolled the whole transaction back already
+            self._execute("ROLLBACK TO decision")
+            self._execute("RELEASE decision")
+        self._position = None
+
+    def read(self, stream: str, after: int) -> list[Recorded]:
+        return select_events(self._cursor, "originator_id = ? AND originator_version > ?", (stream, after))
+
+    def read_one(self, stream: str, version: int) -> Recorded | None:
+        found = select_events(self._cursor, "originator_id = ? AND originator_version = ?", (stream, version))
+        return found[0] if found else None
+
+    def version(self, stream: str) -> int:
+        self._execute("SELECT MAX(originator_version) FROM stored_events WHERE originator_id = ?", (stream,))
+        return self._cursor.fetchone()[0] or 0
+
+    def next_seq(self, root: str) -> int:
+        self._execute("SELECT MAX(seq) FROM bread_log WHERE root = ?", (root,))
+        return (self._cursor.fetchone()[0] or 0) + 1
+
+    def insert(self, events: Sequence[Recorded]) -> list[Recorded]:
+        if self._position is None:
+            self._execute("SELECT seq FROM sqlite_sequence WHERE name = 'stored_events'")
+            row = self._cursor.fetchone()
+            self._position = row[0] if row else 0
+        placed = [
+            Recorded(e.stream, e.version, e.event, e.meta, self._position + offset)
+            for offset, e in enumerate(events, 1)
+        ]
+        try:
+            self._cursor.executemany(
+                "INSERT INTO stored_events (rowid, originator_id, originator_version, topic, state) VALUES (?,?,?,?,?)",
+                [(e.position, e.stream, e.version, *stored_form(e)) for e in placed],
+            )
+        except sqlite3.IntegrityError as error:
+            raise Collision from error
+        self._cursor.executemany(
+            "INSERT INTO bread_log (root, seq, position) VALUES (?,?,?)",
+            [(e.meta.root, e.meta.seq, e.position) for e in placed if e.meta.root is not None],
+        )
+        self._position += len(placed)
+        self.wrote = True
+        return placed
+
+    def erase(self, stream: str, below: int) -> None:
+        self._execute("DELETE FROM stored_events WHERE originator_id = ? AND originator_version < ?", (stream, below))
+        self.erased = True
+
+    def forget(self, kind: str, ids: Iterable[str]) -> None:
+        for one in ids:
+            if kind == "run":
+                self._execute("DELETE FROM bread_runs WHERE id = ?", (one,))
+                self._execute("DELETE FROM bread_log WHERE root = ?", (one,))
+            elif kind == "checkpoint":
+                self._execute("DELETE FROM bread_checkpoints WHERE id = ?", (one,))
+            else:
+                self._execute("DELETE FROM bread_sessions WHERE id = ?", (one,))
+                self._execute("DELETE FROM bread_tags WHERE session = ?", (one,))
+
+    def put_run(self, state: RunState, events: Sequence[Recorded]) -> None:
+        self._execute(PUT_RUN, run_row(state, events[-1]))
+
+    def put_checkpoint(self, state: CheckpointState, events: Sequence[Recorded]) -> None:
+        self._execute(PUT_CHECKPOINT, checkpoint_row(state, events[0], events[-1]))
+
+    def put_session(self, state: SessionState, events: Sequence[Recorded]) -> None:
+        if events[0].version == 1:
+            self._execute(PUT_SESSION, session_row(state, events[0]))
+        self._execute("DELETE FROM bread_tags WHERE session = ?", (state.id,))
+        self._cursor.executemany("INSERT INTO bread_tags (key, value, session) VALUES (?,?,?)", tag_rows(state))
+
+    def run_of_key(self, tenant: str, key: str) -> str | None:
+        self._execute("SELECT id FROM bread_runs WHERE tenant = ? AND idempotency_key = ?", (tenant, key))
+        row = self._cursor.fetchone()
+        return row[0] if row else None
+
+    def active_roots(self, session: str) -> list[str]:
+        self._execute(
+            "SELECT id FROM bread_runs WHERE session = ? AND parent IS NULL AND status IN ('running', 'suspended')",
+            (session,),
+        )
+        return [row[0] for row in self._cursor.fetchall()]
+
+    def owned(self, session: str) -> tuple[list[str], list[str]]:
+        self._execute("SELECT id FROM bread_runs WHERE session = ? ORDER BY id", (session,))
+        run_ids = [row[0] for row in self._cursor.fetchall()]
+        self._execute("SELECT id FROM bread_checkpoints WHERE session = ? ORDER BY id", (session,))
+        return run_ids, [row[0] for row in self._cursor.fetchall()]
+
+
+def select_events(cursor: sqlite3.Cursor, where: str, values: Sequence[Any], limit: int = -1) -> list[Recorded]:
+    """Recorded events in log order; `where` is ours, the values are bound."""
+    cursor.execute(
+        "SELECT originator_id, originator_version, topic, state, rowid FROM stored_events"  # noqa: S608
+        f" WHERE {where} ORDER BY rowid LIMIT ?",
+        (*values, limit),
+    )
+    return [decode_event(*row) for row in cursor.fetchall()]
+
+
+class SQLiteStore:
+    """One database. Gives one write transaction at a time, and read transactions to any thread."""
+
+    def __init__(self, database: str, log: EventLog) -> None:
+        self.database, self.log = database, log
+        self._datastore = log.factory.datastore  # type: ignore[attr-defined]
+
+    @property
+    def in_memory(self) -> bool:
+        return bool(self._datastore.pool.is_sqlite_memory_mode)
+
+    @contextmanager
+    def write(self) -> Iterator[SQLiteTransaction]:
+        with _translated(), self._datastore.get_connection(commit=True) as connection:
+            cursor: sqlite3.Cursor = connection.cursor().sqlite_cursor
+            _begin_immediate(cursor)
+            tx = SQLiteTransaction(cursor)
+            try:
+                yield tx
+                cursor.execute("COMMIT" if tx.wrote else "ROLLBACK")
+            except BaseException:
+                if cursor.connection.in_transaction:
+                    cursor.execute("ROLLBACK")
+                raise
+            if tx.erased and not self.in_memory:
+                # What was erased must not stay in the write-ahead log either.
+                cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Cursor]:
+        with _translated(), self._datastore.transaction(commit=False) as cursor:
+            yield cursor
+
+    def watch(self) -> sqlite3.Connection:
+        """A connection of its own, to see by PRAGMA data_version when others have committed."""
+        return sqlite3.connect(self.database, uri=True, check_same_thread=False, isolation_level=None)
+
+    def close(self) -> None:
+        self.log.close()
+
+
+def _begin_immediate(cursor: sqlite3.Cursor) -> None:
+    # SQLite's own waiting gives up after its timeout; a busy file is undecided, never a verdict.
+    deadline = time.monotonic() + LOCK_TIMEOUT
+    while True:
+        try:
+            cursor.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error) or time.monotonic() > deadline:
+                raise
+        else:
+            return
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """The driver's errors in our terms: undecided (STORE_UNAVAILABLE), or a file that cannot be read."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise _in_our_terms(error) from error
+    except Exception as error:
+        cause = error.__cause__ or error.__context__
+        if type(error).__module__ == "eventsourcing.persistence" and isinstance(cause, sqlite3.Error):
+            raise _in_our_terms(cause) from error
+        raise
+
+
+def _in_our_terms(error: sqlite3.Error) -> StoreUnavailable | StoreUnreadable:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreUnreadable("STORE_INVALID", f"the database is damaged or not one of bread's: {error}")
+    if _is_busy(error):
+        return StoreUnavailable(f"another process held the database for more than {LOCK_TIMEOUT} s")
+    return StoreUnavailable(f"the database does not work: {error}")
+
+
+def open_sqlite(path: str | None, name: str) -> SQLiteStore:
+    """Open or create a database file (None: in memory, under `name`).
+
+    Raises StoreUnreadable (STORE_INVALID) for a file that is damaged, foreign, or of a newer release, and
+    StoreUnavailable where it cannot be opened or written.
+    """
+    if path is None:
+        database = f"file:{name}?mode=memory&cache=shared"
+    else:
+        file = Path(path).expanduser().absolute()
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreUnavailable(f"cannot make the folder {file.parent}: {error.strerror}") from error
+        if not os.access(file if file.exists() else file.parent, os.W_OK):
+            raise StoreUnavailable(f"cannot write {file}: permission denied")
+        _check_file(file)
+        database = file.as_uri()
+    try:
+        with _translated():
+            return SQLiteStore(database, EventLog(database))
+    except (StoreUnavailable, StoreUnreadable) as error:
+        raise type(error)(*_opening(error, path)) from error
+
+
+def _opening(error: StoreUnavailable | StoreUnreadable, path: str | None) -> tuple[str, ...]:
+    message = f"cannot open {path or 'memory'}: {error.message}"
+    return (message,) if isinstance(error, StoreUnavailable) else (error.code, message)
+
+
+def _check_file(file: Path) -> None:
+    """Refuse what is not ours before anything is written to it."""
+    if not file.exists() or file.stat().st_size == 0:
+        return
+    try:
+        with _translated():
+            connection = sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)
+            try:
+                ours = connection.execute("PRAGMA application_id").fetchone()[0]
+                version = connection.execute("PRAGMA user_version").fetchone()[0]
+                tables = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
+            finally:
+                connection.close()
+    except StoreUnreadable as error:
+        raise StoreUnreadable("STORE_INVALID", f"{file} is not a bread database: {error.message}") from error
+    if tables and ours != APPLICATION_ID:
+        raise StoreUnreadable("STORE_INVALID", f"{file} is a database of another program; nothing was changed")
+    if version > SCHEMA_VERSION:
+        raise StoreUnreadable(
+            "STORE_INVALID",
+            f"{file} was written by a newer release (schema {version}, this one knows {SCHEMA_VERSION})",
+        )
+
+
+__all__ = ["EventLog", "SQLiteStore", "open_sqlite"]

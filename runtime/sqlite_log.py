@@ -1,0 +1,148 @@
+"""The event log on SQLite, as an application of the `eventsourcing` library.
+
+Its table, mapper, recorder, notification log and repository stand here under the library's names, so that auditors have
+that library's API. Ours are the mapper, a table whose notification ids are never used twice, and the pragmas.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eventsourcing.application import Application
+from eventsourcing.persistence import ApplicationRecorder, InfrastructureFactory, StoredEvent, Transcoder
+from eventsourcing.persistence import Mapper as LibraryMapper
+from eventsourcing.sqlite import (
+    SQLiteApplicationRecorder,
+    SQLiteConnection,
+    SQLiteConnectionPool,
+    SQLiteCursor,
+    SQLiteFactory,
+)
+from eventsourcing.utils import Environment, EnvType
+
+from ..domain.envelope import Recorded
+from ..transport.codec import decode_event, stored_form
+
+APPLICATION_ID = 0x62726561  # "brea", in the header of every file of ours
+SCHEMA_VERSION = 1
+LOCK_TIMEOUT = 30
+
+EVENTS = """CREATE TABLE IF NOT EXISTS stored_events (
+    rowid INTEGER PRIMARY KEY AUTOINCREMENT,
+    originator_id TEXT NOT NULL, originator_version INTEGER NOT NULL, topic TEXT NOT NULL, state BLOB NOT NULL,
+    UNIQUE (originator_id, originator_version))"""
+VIEWS = {
+    "bread_log": "(root TEXT, seq INTEGER, position INTEGER NOT NULL, PRIMARY KEY (root, seq)) WITHOUT ROWID",
+    "bread_runs": """(id TEXT PRIMARY KEY, root TEXT NOT NULL, parent TEXT, session TEXT NOT NULL, tenant TEXT NOT NULL,
+        agent TEXT NOT NULL, status TEXT NOT NULL, owner TEXT, work INTEGER NOT NULL, idempotency_key TEXT, code TEXT,
+        created REAL NOT NULL, updated REAL NOT NULL) WITHOUT ROWID""",
+    "bread_checkpoints": """(id TEXT PRIMARY KEY, run TEXT NOT NULL, root TEXT NOT NULL, session TEXT NOT NULL,
+        tenant TEXT NOT NULL, agent TEXT NOT NULL, tool TEXT NOT NULL, kind TEXT NOT NULL, status TEXT NOT NULL,
+        deadline REAL, position INTEGER NOT NULL, created REAL NOT NULL, settled REAL) WITHOUT ROWID""",
+    "bread_sessions": "(id TEXT PRIMARY KEY, tenant TEXT NOT NULL, created REAL NOT NULL) WITHOUT ROWID",
+    "bread_tags": "(key TEXT, value TEXT, session TEXT, PRIMARY KEY (key, value, session)) WITHOUT ROWID",
+}
+INDEXES = (
+    "bread_runs_work ON bread_runs (owner) WHERE work = 1",
+    "bread_runs_session ON bread_runs (session, id)",
+    "bread_runs_status ON bread_runs (tenant, status, id)",
+    "bread_checkpoints_session ON bread_checkpoints (session)",
+    "bread_pending ON bread_checkpoints (tenant, position) WHERE status = 'pending'",
+    "bread_pending_agent ON bread_checkpoints (tenant, agent, position) WHERE status = 'pending'",
+    "bread_pending_tool ON bread_checkpoints (tenant, tool, position) WHERE status = 'pending'",
+    "bread_pending_session ON bread_checkpoints (session, position) WHERE status = 'pending'",
+    "bread_pending_deadline ON bread_checkpoints (deadline) WHERE status = 'pending' AND deadline IS NOT NULL",
+    "bread_tags_session ON bread_tags (session)",
+)
+UNIQUE_KEY = "bread_runs_key ON bread_runs (tenant, idempotency_key) WHERE idempotency_key IS NOT NULL"
+
+
+class PlainTranscoder(Transcoder):
+    """Our mapper does its own coding; the library wants a transcoder all the same."""
+
+    def encode(self, obj: Any) -> bytes:
+        return bytes(obj)
+
+    def decode(self, data: bytes) -> Any:
+        return data
+
+
+class EventMapper(LibraryMapper[str]):
+    """Between recorded events and the library's stored events. Names come from an allow-list, never from class paths."""
+
+    def to_stored_event(self, domain_event: Any) -> StoredEvent:
+        topic, state = stored_form(domain_event)
+        return StoredEvent(domain_event.stream, domain_event.version, topic, state)
+
+    def to_domain_event(self, stored_event: StoredEvent) -> Recorded:
+        return decode_event(
+            str(stored_event.originator_id), stored_event.originator_version, stored_event.topic, stored_event.state
+        )
+
+
+class Pool(SQLiteConnectionPool):
+    """Connections with our pragmas: WAL, synchronous=FULL, secure_delete."""
+
+    def _create_connection(self) -> SQLiteConnection:
+        connection = super()._create_connection()
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA synchronous = FULL")
+        cursor.execute("PRAGMA secure_delete = ON")
+        return connection
+
+
+class EventRecorder(SQLiteApplicationRecorder):
+    """The library's recorder over our table, whose notification ids are never used twice."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.insert_events_statement = (
+            f"INSERT INTO {self.events_table_name} (originator_id, originator_version, topic, state) VALUES (?,?,?,?)"  # noqa: S608
+        )
+
+    def construct_create_table_statements(self) -> list[str]:
+        tables = [f"CREATE TABLE IF NOT EXISTS {name} {columns}" for name, columns in VIEWS.items()]
+        indexes = [f"CREATE INDEX IF NOT EXISTS {index}" for index in INDEXES]
+        unique = f"CREATE UNIQUE INDEX IF NOT EXISTS {UNIQUE_KEY}"
+        marks = [f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {SCHEMA_VERSION}"]
+        return [EVENTS, *tables, *indexes, unique, *marks]
+
+    def _create_table(self, c: SQLiteCursor) -> None:
+        # Nothing is written where everything is there: many processes may open one file at once.
+        c.execute("PRAGMA user_version")
+        if c.fetchone()[0] < SCHEMA_VERSION:
+            super()._create_table(c)
+
+
+class EventFactory(SQLiteFactory):
+    application_recorder_class = EventRecorder
+
+    def __init__(self, env: Environment | EnvType | None) -> None:
+        super().__init__(env)
+        old = self.datastore.pool
+        self.datastore.pool = Pool(db_name=old.db_name, lock_timeout=old.lock_timeout, pool_size=5, max_overflow=20)
+        old.close()
+
+
+class EventLog(Application[str]):
+    """The events of one store, with the library's API: `repository`, `notification_log`, `recorder`."""
+
+    name = "bread"
+
+    def __init__(self, database: str) -> None:
+        super().__init__(
+            {"SQLITE_DBNAME": database, "SQLITE_LOCK_TIMEOUT": str(LOCK_TIMEOUT), "ORIGINATOR_ID_TYPE": "text"}
+        )
+
+    def construct_env(self, name: str, env: EnvType | None = None) -> Environment:
+        # The library would merge the environment of the process in; a store is what it was opened as.
+        return Environment(name, env)
+
+    def construct_factory(self, env: Environment) -> InfrastructureFactory[Any]:
+        return EventFactory(env)
+
+    def construct_mapper(self) -> EventMapper:
+        return EventMapper(PlainTranscoder())
+
+    def construct_recorder(self) -> ApplicationRecorder:
+        return self.factory.application_recorder()

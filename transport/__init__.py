@@ -1,0 +1,1 @@
+"""What is told: frames, subjects and the ways they travel."""

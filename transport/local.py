@@ -1,0 +1,140 @@
+"""The hub of one process: hands frames to whoever observes a root, without ever waiting for them.
+
+Truth comes from the store, liveness from here. A subscription that falls behind loses its frames and is told to read the
+store; live text that is under way is kept whole, so that a late observer can join in the middle of a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..domain.ports import Logged
+
+QUEUE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class TextFrame:
+    """Text of a model attempt from code point `offset` on; `seq` of the event from which it started is `base`."""
+
+    run_id: str
+    base: int
+    offset: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class HintFrame:
+    """Something live that is shown at most once and never replayed."""
+
+    run_id: str
+    kind: Literal["reasoning", "input_start", "input_delta", "input_end", "partial"]
+    payload: dict[str, Any]
+
+
+Frame = Logged | TextFrame | HintFrame
+
+
+class Lagging(Exception):
+    """The subscription was too slow, or others have written: read the store."""
+
+
+class Subscription:
+    """The frames of one root for one observer, at most QUEUE of them."""
+
+    def __init__(self, hub: LocalHub, root: str) -> None:
+        self._hub, self.root = hub, root
+        self._frames: deque[Frame] = deque()
+        self._lagging = False
+        self._news = asyncio.Event()
+
+    def put(self, frame: Frame) -> None:
+        if self._lagging:
+            return
+        if len(self._frames) >= QUEUE:
+            self.poke()
+            return
+        self._frames.append(frame)
+        self._news.set()
+
+    def poke(self) -> None:
+        """Drop what waits; the next `get` raises Lagging."""
+        self._frames.clear()
+        self._lagging = True
+        self._news.set()
+
+    async def get(self) -> Frame:
+        while not self._frames and not self._lagging:
+            self._news.clear()
+            await self._news.wait()
+        if self._lagging:
+            self._lagging = False
+            raise Lagging
+        return self._frames.popleft()
+
+    def close(self) -> None:
+        self._hub.unsubscribe(self)
+
+
+@dataclass(slots=True)
+class LiveText:
+    """What an attempt has said so far."""
+
+    run_id: str
+    text: str
+
+
+class LocalHub:
+    """Fans frames out by root. Everything here runs on the event loop and returns at once."""
+
+    def __init__(self) -> None:
+        self._subscriptions: dict[str, set[Subscription]] = {}
+        self._live: dict[str, dict[int, LiveText]] = {}
+
+    def subscribe(self, root: str) -> Subscription:
+        subscription = Subscription(self, root)
+        self._subscriptions.setdefault(root, set()).add(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        others = self._subscriptions.get(subscription.root, set())
+        others.discard(subscription)
+        if not others:
+            self._subscriptions.pop(subscription.root, None)
+
+    def publish(self, root: str, frame: Frame) -> None:
+        for subscription in tuple(self._subscriptions.get(root, ())):
+            subscription.put(frame)
+
+    def publish_events(self, entries: Iterable[Logged]) -> None:
+        for entry in entries:
+            root = entry.recorded.meta.root
+            if root is not None and root in self._subscriptions:
+                self.publish(root, entry)
+
+    def publish_text(self, root: str, run_id: str, base: int, text: str) -> None:
+        """The next piece of the text of attempt `base`."""
+        live = self._live.setdefault(root, {}).setdefault(base, LiveText(run_id, ""))
+        self.publish(root, TextFrame(run_id, base, len(live.text), text))
+        live.text += text
+
+    def end_text(self, root: str, base: int) -> None:
+        """Attempt `base` is over, however it ended."""
+        texts = self._live.get(root, {})
+        texts.pop(base, None)
+        if not texts:
+            self._live.pop(root, None)
+
+    def live_texts(self, root: str) -> list[TextFrame]:
+        """What is being said right now, each from its beginning."""
+        return [TextFrame(live.run_id, base, 0, live.text) for base, live in self._live.get(root, {}).items()]
+
+    def poke_all(self) -> None:
+        """Make every observer look at the store once."""
+        for subscriptions in self._subscriptions.values():
+            for subscription in subscriptions:
+                subscription.poke()
