@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .checkpoint import CheckpointKind
+from .checkpoint import CheckpointKind, CheckpointOpened
 from .errors import response_invalid
 from .events import JsonValue
 from .run_events import Verdict
@@ -85,3 +85,10 @@ def approval_schema(args_schema: JsonValue) -> JsonValue:
         },
         "required": ["approved"],
     }
+
+
+def response_schema_of(question: CheckpointOpened) -> JsonValue:
+    """The schema of an answer: the stored one, or for kinds of bread's own what their kind says."""
+    if question.kind == "approval":
+        return approval_schema(question.args_schema)
+    return IN_DOUBT_SCHEMA if question.kind == "in_doubt" else question.response_schema

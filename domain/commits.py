@@ -301,7 +301,7 @@ def release(streams: Streams, run_id: str, command: runs.Release) -> bool:
 
 
 def cancel(streams: Streams, run_id: str, reason: str) -> str:
-    """RunCancelled + CheckpointDiscarded on its questions + synthetic results. Gives the status that the run has then."""
+    """RunCancelled + CheckpointDiscarded on its questions + synthetic results. Gives the status of the run then."""
     run = live_run(streams, run_id)
     events = runs.decide(run, Cancel(reason))
     if events:

@@ -94,7 +94,7 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """What the model said; `call_ids` are the unique ids of its calls, in order, and `message` the turn to send back."""
+    """What the model said; `call_ids` are the unique ids of its calls, in order, `message` the turn to send back."""
 
     text: str
     calls: tuple[ToolUse, ...]

@@ -1,6 +1,6 @@
 """Permissions: which tools an agent may use, and which of them a person has to approve first.
 
-Effective set = (allow ∪ ask) − deny. Deny beats all, ask beats allow, an empty allow list means everything.
+What is in allow or ask, less what is in deny. Deny beats all, ask beats allow, an empty allow list means everything.
 Selectors are `scope:name`, or `scope:sub/name` for skills; `*` matches a segment or a part of it.
 """
 

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from ..domain.answers import response_schema_of
 from ..domain.checkpoint import CheckpointKind, CheckpointOpened, CheckpointStatus, ParentLink
 from ..domain.envelope import Principal
 from ..domain.events import JsonValue
@@ -100,7 +101,7 @@ def checkpoint_view(checkpoint_id: str, question: CheckpointOpened, created: flo
         tool_call_id=question.tool_call_id,
         args=question.args,
         schema=question.args_schema,
-        response_schema=question.response_schema,
+        response_schema=response_schema_of(question),
         prompt=question.prompt,
         skill=question.skill,
         parent=question.parent,

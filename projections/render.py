@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from ..domain.answers import response_schema_of
 from ..domain.checkpoint import CheckpointDiscarded, CheckpointOpened
 from ..domain.envelope import Recorded
 from ..domain.events import Erased, JsonValue
@@ -198,7 +199,7 @@ def _required(common: dict[str, Any], checkpoint_id: str, subject: Recorded | No
                 tool_call_id=question.tool_call_id,
                 args=question.args,
                 schema=question.args_schema,
-                response_schema=question.response_schema,
+                response_schema=response_schema_of(question),
                 prompt=question.prompt,
                 deadline=moment(question.deadline) if question.deadline else None,
                 skill=question.skill,

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..domain import commits
-from ..domain.answers import IN_DOUBT_SCHEMA, approval_schema
 from ..domain.errors import BreadError, InvalidInput
 from ..domain.events import JsonValue
 from ..domain.messages import ToolUse, read_turn
@@ -178,7 +177,7 @@ def plan_call(agent: Agent, use: ToolUse, now: float) -> Plan:
             kind="approval",
             tool=tool.name,
             args_schema=tool.schema,
-            response_schema=approval_schema(tool.schema),
+            response_schema=None,
             prompt=f"Allow {tool.name}?",
         )
     return Execute(tool.idempotent)
@@ -263,7 +262,7 @@ async def ask_doubt(actor: Actor, call: Call) -> None:
     schema: JsonValue = tool.schema if tool else {}
     name = leaf_name(call.tool)
     prompt = f"{name} was started and cut off by a crash. Did it happen? Nobody here can know."
-    ask = Ask(new_id("cp"), "in_doubt", name, schema, IN_DOUBT_SCHEMA, prompt)
+    ask = Ask(new_id("cp"), "in_doubt", name, schema, None, prompt)
     command = RaiseDoubt(actor.engine.worker, call.key, ask)
     await actor.engine.persist(lambda streams: commits.raise_doubt(streams, actor.run_id, command))
 

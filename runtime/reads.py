@@ -50,9 +50,20 @@ def with_subjects(cursor: sqlite3.Cursor, page: Sequence[Recorded]) -> list[Logg
     return entries
 
 
-def since(cursor: sqlite3.Cursor, position: int, limit: int) -> list[Logged]:
-    """The events after a position of the whole store, in order."""
-    return with_subjects(cursor, select_events(cursor, "rowid > ?", (position,), limit))
+def since(cursor: sqlite3.Cursor, position: int, limit: int) -> tuple[list[Logged], int, list[str]]:
+    """A page of the whole store after a position: what can be read of it, where it ends, and what cannot be read."""
+    cursor.execute(
+        "SELECT originator_id, originator_version, topic, state, rowid FROM stored_events"
+        " WHERE rowid > ? ORDER BY rowid LIMIT ?",
+        (position, limit),
+    )
+    page, unknown, rows = [], [], cursor.fetchall()
+    for row in rows:
+        try:
+            page.append(decode_event(*row))
+        except StoreUnreadable as error:
+            unknown.append(f"{row[0]}: {error}")
+    return with_subjects(cursor, page), rows[-1][4] if rows else position, unknown
 
 
 def last_position(cursor: sqlite3.Cursor) -> int:

@@ -44,7 +44,7 @@ class SQLiteTransaction:
     """Implements journal.WriteTransaction on one connection that holds the write lock."""
 
     def __init__(self, cursor: sqlite3.Cursor) -> None:
-        self._cursor = cursor
+        self.cursor = cursor
         self._execute = cursor.execute
         self._position: int | None = None
         self.wrote = False
@@ -57,43 +57,43 @@ class SQLiteTransaction:
         self._execute("RELEASE decision")
 
     def rollback_to_savepoint(self) -> None:
-        if self._cursor.connection.in_transaction:  # a full disk has rolled the whole transaction back already
+        if self.cursor.connection.in_transaction:  # a full disk has rolled the whole transaction back already
             self._execute("ROLLBACK TO decision")
             self._execute("RELEASE decision")
         self._position = None
 
     def read(self, stream: str, after: int) -> list[Recorded]:
-        return select_events(self._cursor, "originator_id = ? AND originator_version > ?", (stream, after))
+        return select_events(self.cursor, "originator_id = ? AND originator_version > ?", (stream, after))
 
     def read_one(self, stream: str, version: int) -> Recorded | None:
-        found = select_events(self._cursor, "originator_id = ? AND originator_version = ?", (stream, version))
+        found = select_events(self.cursor, "originator_id = ? AND originator_version = ?", (stream, version))
         return found[0] if found else None
 
     def version(self, stream: str) -> int:
         self._execute("SELECT MAX(originator_version) FROM stored_events WHERE originator_id = ?", (stream,))
-        return self._cursor.fetchone()[0] or 0
+        return self.cursor.fetchone()[0] or 0
 
     def next_seq(self, root: str) -> int:
         self._execute("SELECT MAX(seq) FROM bread_log WHERE root = ?", (root,))
-        return (self._cursor.fetchone()[0] or 0) + 1
+        return (self.cursor.fetchone()[0] or 0) + 1
 
     def insert(self, events: Sequence[Recorded]) -> list[Recorded]:
         if self._position is None:
             self._execute("SELECT seq FROM sqlite_sequence WHERE name = 'stored_events'")
-            row = self._cursor.fetchone()
+            row = self.cursor.fetchone()
             self._position = row[0] if row else 0
         placed = [
             Recorded(e.stream, e.version, e.event, e.meta, self._position + offset)
             for offset, e in enumerate(events, 1)
         ]
         try:
-            self._cursor.executemany(
+            self.cursor.executemany(
                 "INSERT INTO stored_events (rowid, originator_id, originator_version, topic, state) VALUES (?,?,?,?,?)",
                 [(e.position, e.stream, e.version, *stored_form(e)) for e in placed],
             )
         except sqlite3.IntegrityError as error:
             raise Collision from error
-        self._cursor.executemany(
+        self.cursor.executemany(
             "INSERT INTO bread_log (root, seq, position) VALUES (?,?,?)",
             [(e.meta.root, e.meta.seq, e.position) for e in placed if e.meta.root is not None],
         )
@@ -126,11 +126,11 @@ class SQLiteTransaction:
         if events[0].version == 1:
             self._execute(PUT_SESSION, session_row(state, events[0]))
         self._execute("DELETE FROM bread_tags WHERE session = ?", (state.id,))
-        self._cursor.executemany("INSERT INTO bread_tags (key, value, session) VALUES (?,?,?)", tag_rows(state))
+        self.cursor.executemany("INSERT INTO bread_tags (key, value, session) VALUES (?,?,?)", tag_rows(state))
 
     def run_of_key(self, tenant: str, key: str) -> str | None:
         self._execute("SELECT id FROM bread_runs WHERE tenant = ? AND idempotency_key = ?", (tenant, key))
-        row = self._cursor.fetchone()
+        row = self.cursor.fetchone()
         return row[0] if row else None
 
     def active_roots(self, session: str) -> list[str]:
@@ -138,13 +138,13 @@ class SQLiteTransaction:
             "SELECT id FROM bread_runs WHERE session = ? AND parent IS NULL AND status IN ('running', 'suspended')",
             (session,),
         )
-        return [row[0] for row in self._cursor.fetchall()]
+        return [row[0] for row in self.cursor.fetchall()]
 
     def owned(self, session: str) -> tuple[list[str], list[str]]:
         self._execute("SELECT id FROM bread_runs WHERE session = ? ORDER BY id", (session,))
-        run_ids = [row[0] for row in self._cursor.fetchall()]
+        run_ids = [row[0] for row in self.cursor.fetchall()]
         self._execute("SELECT id FROM bread_checkpoints WHERE session = ? ORDER BY id", (session,))
-        return run_ids, [row[0] for row in self._cursor.fetchall()]
+        return run_ids, [row[0] for row in self.cursor.fetchall()]
 
 
 def select_events(cursor: sqlite3.Cursor, where: str, values: Sequence[Any], limit: int = -1) -> list[Recorded]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -10,14 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..domain.envelope import Principal, Recorded
-from ..domain.errors import BreadError
+from ..domain.errors import StoreUnavailable
 from ..domain.ports import Commit, Decision, Logged
-from . import reads
+from . import reads, rebuild
 from .journal import Fault, GroupCommit
+from .rebuild import Report
 from .sqlite import SQLiteStore, open_sqlite
 
 T = TypeVar("T")
 P = ParamSpec("P")
+logger = logging.getLogger("bread")
 TAIL_SECONDS = 0.05
 TAIL_PAGE = 500
 
@@ -107,14 +110,22 @@ class SQLiteJournal:
         while True:
             try:
                 with self.store.read() as cursor:
-                    page = reads.since(cursor, self._position, TAIL_PAGE)
-            except BreadError as error:
-                if error.code == "STORE_UNAVAILABLE":
-                    return  # the next change, or the next look at the store, brings it
-                raise
-            if not page:
+                    page, position, unknown = reads.since(cursor, self._position, TAIL_PAGE)
+            except StoreUnavailable:
+                return  # the next change, or the next look at the store, brings it
+            if position == self._position:
                 return
-            self._position = page[-1].recorded.position
+            self._position = position
+            for what in unknown:
+                logger.error("another process wrote what this release cannot read: %s", what)
             foreign = [entry for entry in page if entry.recorded.meta.worker != self.worker]
             if foreign:
                 loop.call_soon_threadsafe(self.on_foreign, foreign)
+
+    async def check(self) -> Report:
+        """Compare the log with itself and the views with the log."""
+        return await self.ask(rebuild.check)
+
+    async def rebuild(self) -> int:
+        """Replace the views by what the log gives; gives the number of streams."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, rebuild.rebuild, self.store)

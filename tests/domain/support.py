@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import Literal
 
 from bread.domain import commits
 from bread.domain import run as runs
@@ -13,6 +14,7 @@ from bread.domain.events import Event, JsonValue
 from bread.domain.messages import ToolUse, native_message
 from bread.domain.run import Answer, Ask, Plan, RecordError, RecordFailure, RecordResult, RecordTurn, Start, Take
 from bread.domain.run_events import ModelResponded, RunStarted, Suspended, ToolCalled, Verdict
+from bread.domain.session import EndSession
 from bread.runtime.kit import MemoryStreams
 
 A, B = "worker-a", "worker-b"
@@ -188,6 +190,10 @@ class World(MemoryStreams):
 
     def retry(self, run_id: str = "r1", *, worker: str | None = A, max_steps: int | None = None) -> None:
         self.commit(lambda s: commits.retry(s, run_id, runs.Retry(worker, max_steps)))
+
+    def delete(self, session: str = "s1", *, idle_before: float | None = None) -> bool:
+        reason: Literal["deleted", "cleanup"] = "deleted" if idle_before is None else "cleanup"
+        return self.commit(lambda s: commits.delete_session(s, session, EndSession(reason), idle_before))
 
     def seq_of(self, run_id: str, version: int) -> int:
         """The number in its tree of an event of a run."""

@@ -1,0 +1,156 @@
+"""The views, computed again from the log: to check them, and to replace them.
+
+A view row is a function of its stream alone, so streams are read one by one and memory stays small.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from ..domain.envelope import Recorded
+from ..domain.errors import BreadError
+from ..projections.rows import (
+    CHECKPOINT_COLUMNS,
+    RUN_COLUMNS,
+    SESSION_COLUMNS,
+    checkpoint_row,
+    run_row,
+    session_row,
+    tag_rows,
+)
+from ..transport.codec import decode_event
+from .journal import fold_checkpoint, fold_run, fold_session
+from .sqlite import PUT_CHECKPOINT, PUT_RUN, PUT_SESSION, SQLiteStore
+
+_TABLES = {"bread_runs": RUN_COLUMNS, "bread_checkpoints": CHECKPOINT_COLUMNS, "bread_sessions": SESSION_COLUMNS}
+_PUT = {"bread_runs": PUT_RUN, "bread_checkpoints": PUT_CHECKPOINT, "bread_sessions": PUT_SESSION}
+_VIEWS = ("bread_log", "bread_tags", *_TABLES)
+MAX_PROBLEMS = 100
+
+
+@dataclass
+class StreamRows:
+    """What one stream gives to the views: at most one row of one table, tags, and its places in a root's log."""
+
+    table: str | None = None
+    row: dict[str, Any] = field(default_factory=dict)
+    tags: list[tuple[str, str, str]] = field(default_factory=list)
+    log: list[tuple[str, int, int]] = field(default_factory=list)
+
+
+def rows_of(stream: str, events: list[Recorded]) -> StreamRows:
+    """The view rows of a stream; none for an erased one. Raises what a stream that does not load raises."""
+    if stream.startswith("session:"):
+        session = fold_session(stream.removeprefix("session:"), events)
+        if session.status != "open":
+            return StreamRows()
+        return StreamRows("bread_sessions", session_row(session, events[0]), tag_rows(session))
+    if stream.startswith("cp_"):
+        checkpoint = fold_checkpoint(stream, events)
+        if checkpoint.question is None:
+            return StreamRows()
+        found = StreamRows("bread_checkpoints", checkpoint_row(checkpoint, events[0], events[-1]))
+    else:
+        run = fold_run(stream, events)
+        if run.status == "erased":
+            return StreamRows()
+        found = StreamRows("bread_runs", run_row(run, events[-1]))
+    found.log = [(e.meta.root, e.meta.seq, e.position) for e in events if e.meta.root is not None]
+    return found
+
+
+def _streams(cursor: sqlite3.Cursor) -> Iterator[tuple[str, list[Any]]]:
+    rows = cursor.connection.cursor().execute(
+        "SELECT originator_id, originator_version, topic, state, rowid FROM stored_events"
+        " ORDER BY originator_id, originator_version"
+    )
+    for stream, group in groupby(rows, key=lambda row: str(row[0])):
+        yield stream, list(group)
+
+
+@dataclass
+class Report:
+    """What a check found. `ok` if there is no problem."""
+
+    streams: int = 0
+    events: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def add(self, problem: str) -> None:
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(problem)
+
+
+def check(cursor: sqlite3.Cursor, progress: Callable[[int], None] = lambda streams: None) -> Report:
+    """Every stream loads, versions and seqs are contiguous, and the views are what a rebuild would give."""
+    report, counts = Report(), dict.fromkeys(_VIEWS, 0)
+    for stream, stored in _streams(cursor):
+        report.streams += 1
+        report.events += len(stored)
+        try:
+            found = rows_of(stream, [decode_event(*row) for row in stored])
+        except BreadError as error:
+            report.add(f"{stream}: {error}")
+            continue
+        counts["bread_log"] += len(found.log)
+        counts["bread_tags"] += len(found.tags)
+        if found.table is not None:
+            counts[found.table] += 1
+            _compare_row(cursor, found, report)
+        for root, seq, position in found.log:
+            cursor.execute("SELECT position FROM bread_log WHERE root = ? AND seq = ?", (root, seq))
+            row = cursor.fetchone()
+            if row is None or row[0] != position:
+                report.add(f"{stream}: seq {seq} of {root} is not in the log index")
+        progress(report.streams)
+    _compare_counts(cursor, counts, report)
+    return report
+
+
+def _compare_row(cursor: sqlite3.Cursor, found: StreamRows, report: Report) -> None:
+    columns = _TABLES[str(found.table)]
+    cursor.execute(f"SELECT {', '.join(columns)} FROM {found.table} WHERE id = ?", (found.row["id"],))  # noqa: S608
+    row = cursor.fetchone()
+    if row is None:
+        report.add(f"{found.row['id']}: no row in {found.table}")
+        return
+    for column, value in zip(columns, row, strict=True):
+        if value != found.row[column]:
+            report.add(f"{found.row['id']}: {column} is {value!r} in {found.table}, the log says {found.row[column]!r}")
+
+
+def _compare_counts(cursor: sqlite3.Cursor, counts: dict[str, int], report: Report) -> None:
+    for table, expected in counts.items():
+        cursor.execute(f"SELECT COUNT(*) FROM {table}")  # noqa: S608
+        actual = cursor.fetchone()[0]
+        if actual != expected:
+            report.add(f"{table} has {actual} rows, the log gives {expected}")
+    cursor.execute("SELECT root FROM bread_log GROUP BY root HAVING MIN(seq) <> 1 OR MAX(seq) <> COUNT(*)")
+    for row in cursor.fetchall():
+        report.add(f"{row[0]}: its seqs are not contiguous from 1")
+
+
+def rebuild(store: SQLiteStore) -> int:
+    """Replace the views by what the log gives, in one transaction. Gives the number of streams."""
+    with store.write() as tx:
+        cursor = tx.cursor
+        for table in _VIEWS:
+            cursor.execute(f"DELETE FROM {table}")  # noqa: S608
+        streams = 0
+        for stream, stored in _streams(cursor):
+            streams += 1
+            found = rows_of(stream, [decode_event(*row) for row in stored])
+            if found.table is not None:
+                cursor.execute(_PUT[found.table], found.row)
+            cursor.executemany("INSERT INTO bread_tags (key, value, session) VALUES (?,?,?)", found.tags)
+            cursor.executemany("INSERT INTO bread_log (root, seq, position) VALUES (?,?,?)", found.log)
+        tx.wrote = True
+    return streams
