@@ -1,7 +1,7 @@
 """What can happen to a run. Names, fields and versions are final: golden logs are for ever.
 
-A payload is stored once: a model's turn lives in ModelResponded, a question's arguments and schemas in CheckpointOpened,
-an answer in Resumed. Other events point to them by version (`of`, `args_at`) or by checkpoint id.
+A payload is stored once: a model's turn lives in ModelResponded, a question's arguments and schemas in
+CheckpointOpened, an answer in Resumed. Other events point to them by version (`of`, `args_at`) or by checkpoint id.
 `owner` is the worker that an event names to perform the run's effects; its version is that owner's epoch.
 `call` is `<base>.<index>`: the place of a call in the log, unique in the tree whatever ids a provider repeats.
 """

@@ -131,8 +131,8 @@ class Actor:
         """The prompt: the messages of the session's earlier root runs and of this one, in order."""
         if self._conversation is None or self.engine.always_replay:
             await self._load()
-        assert self._conversation is not None
-        return [*self._earlier, *self._conversation.messages]
+        own = self._conversation.messages if self._conversation else []
+        return [*self._earlier, *own]
 
     async def _load(self) -> None:
         *earlier, own = await self.engine.journal.ask(

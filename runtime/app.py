@@ -405,9 +405,8 @@ class Bread:
         if agent is None and self._running().executes:
             raise NotFound("AGENT_NOT_FOUND", f"no agent {found.agent_id!r} here; the question stays pending")
         verdict = verdict_of(found.kind, command.response)
-        if found.kind == "input" and found.response_schema is not None:
-            if wrong := problems(command.response, found.response_schema):
-                raise response_invalid(f"the answer does not fit: {'; '.join(wrong)}", wrong)
+        if found.kind == "input" and (wrong := problems(command.response, found.response_schema)):
+            raise response_invalid(f"the answer does not fit: {'; '.join(wrong)}", wrong)
         if verdict == "approved":
             self._check_approval(found, agent, command.response)
         return agent.idempotent() if agent else frozenset()

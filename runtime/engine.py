@@ -11,6 +11,8 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from ..domain import commits
@@ -187,15 +189,16 @@ class Engine:
 
     async def _sweep_forever(self) -> None:
         while not self.closing:
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._sweep_now.wait(), SWEEP_SECONDS)
-            except TimeoutError:
-                pass
             self._sweep_now.clear()
             try:
                 await self._sweep()
             except StoreUnavailable as error:
                 logger.warning("the sweep found no store: %s", error)
+            except Exception:
+                # The sweep is what recovers runs: one bad look at the store must not end it.
+                logger.exception("the sweep failed")
 
     async def _sweep(self) -> None:
         for idle in await self.journal.ask(reads.idle_work):
@@ -207,8 +210,7 @@ class Engine:
                 await self._take(idle)
         due = await self.journal.ask(reads.next_deadline)
         while due is not None and due[1] <= self.clock():
-            checkpoint_id = due[0]
-            await self.commit(lambda streams: self._expire(streams, checkpoint_id), by=SYSTEM)
+            await self.commit(partial(self._expire, checkpoint_id=due[0]), by=SYSTEM)
             due = await self.journal.ask(reads.next_deadline)
 
     def _expire(self, streams: commits.Streams, checkpoint_id: str) -> bool:

@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -338,7 +338,7 @@ class GroupCommit:
                 return
 
     def _write_group(self, jobs: list[_Job[Any]]) -> None:
-        cache = dict(self._cache) if len(jobs) > 1 else self._cache.copy()
+        cache = dict(self._cache)
         try:
             with self.store.write() as tx:
                 for job in jobs:
@@ -360,11 +360,9 @@ class GroupCommit:
                 job.outcome.__cause__ = error
         else:
             self._cache = cache
-        assert self._loop is not None
-        try:
-            self._loop.call_soon_threadsafe(self._deliver, jobs)
-        except RuntimeError:
-            return  # the loop is gone, and with it everybody who could be told
+        # Where the loop is gone, so is everybody who could be told.
+        with suppress(RuntimeError):
+            jobs[0].future.get_loop().call_soon_threadsafe(self._deliver, jobs)
 
     def _write_one(self, tx: WriteTransaction, cache: dict[str, RunState], job: _Job[T]) -> Commit[T]:
         at = self.clock()

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..domain.checkpoint import CheckpointOpened
 from ..domain.envelope import Recorded
-from ..domain.errors import InvalidInput, run_not_found, session_not_found
+from ..domain.errors import InvalidInput, StoreUnreadable, run_not_found, session_not_found
 from ..domain.ports import Logged
 from ..domain.run_events import Resumed, RunCompleted, RunStarted
 from ..domain.run_state import RunState
@@ -276,7 +276,7 @@ _SESSION = (
 def _session_of_row(cursor: sqlite3.Cursor, row: sqlite3.Row) -> Session:
     session_id, created, updated = row
     cursor.execute("SELECT key, value FROM bread_tags WHERE session = ?", (session_id,))
-    tags = {key: value for key, value in cursor.fetchall()}
+    tags = {str(key): str(value) for key, value in cursor.fetchall()}
     return Session(id=session_id, tags=tags, created_at=moment(created), updated_at=moment(updated))
 
 

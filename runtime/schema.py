@@ -47,7 +47,7 @@ def problems(value: JsonValue, schema: JsonValue) -> list[str]:
 
 
 def to_json(value: Any, what: str) -> JsonValue:
-    """A value as JSON data (pydantic models, dataclasses, datetimes and the like); INPUT_INVALID if it has no JSON form."""
+    """A value as JSON data (also models, dataclasses, datetimes and the like); INPUT_INVALID if it has no JSON form."""
     try:
         plain: JsonValue = to_jsonable_python(value, inf_nan_mode="strings")
     except (PydanticSerializationError, ValueError, RecursionError) as error:

@@ -187,8 +187,13 @@ class SQLiteStore:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Cursor]:
-        with _translated(), self._datastore.transaction(commit=False) as cursor:
-            yield cursor
+        with _translated(), self._datastore.get_connection(commit=False) as connection:
+            cursor: sqlite3.Cursor = connection.cursor().sqlite_cursor
+            cursor.execute("BEGIN")
+            try:
+                yield cursor
+            finally:
+                cursor.execute("ROLLBACK")
 
     def watch(self) -> sqlite3.Connection:
         """A connection of its own, to see by PRAGMA data_version when others have committed."""

@@ -68,7 +68,7 @@ class PlainTranscoder(Transcoder):
 
 
 class EventMapper(LibraryMapper[str]):
-    """Between recorded events and the library's stored events. Names come from an allow-list, never from class paths."""
+    """Between recorded events and the library's stored ones. Names come from an allow-list, not from class paths."""
 
     def to_stored_event(self, domain_event: Any) -> StoredEvent:
         topic, state = stored_form(domain_event)

@@ -79,7 +79,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class HumanTool:
-    """A question to a person. `timeout` is in seconds; `on_timeout` is the answer that then counts (None: a refusal)."""
+    """A question to a person. `timeout` is in seconds; `on_timeout` is the answer that then counts (None: an error)."""
 
     name: str
     description: str
@@ -121,8 +121,8 @@ def define_tool(
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function: its name, docstring and annotations are what the model sees.
 
-    The function may be sync (it runs in a thread), async, or an async generator, whose items are partial results and the
-    last one the result. A parameter annotated `ToolContext` is filled in by bread. With `idempotent=True` a call that a
+    The function may be sync (it runs in a thread), async, or an async generator, whose items are partial results and
+    the last one the result. A parameter annotated `ToolContext` is filled in by bread. With `idempotent=True` a call that a
     crash cut off is made again under the same `ctx.idempotency_key`; otherwise a person is asked what happened.
     Raises INVALID_NAME or INPUT_INVALID.
     """
@@ -178,8 +178,8 @@ def define_human_tool(
     """Make a question to a person. `schema` is the shape of its arguments and `response` that of the answer.
 
     Both are pydantic model classes or JSON Schema dicts; without `response` any JSON value but null is an answer.
-    `prompt` is what the person reads, with `{argument}` filled in. After `timeout` (seconds) nobody can answer any more:
-    the model gets `on_timeout`, or an error. Raises INVALID_NAME or INPUT_INVALID.
+    `prompt` is what the person reads, with `{argument}` filled in. After `timeout` (seconds) nobody can answer any
+    more: the model gets `on_timeout`, or an error. Raises INVALID_NAME or INPUT_INVALID.
     """
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     if seconds is not None and not seconds > 0:

@@ -1,7 +1,7 @@
 """The hub of one process: hands frames to whoever observes a root, without ever waiting for them.
 
-Truth comes from the store, liveness from here. A subscription that falls behind loses its frames and is told to read the
-store; live text that is under way is kept whole, so that a late observer can join in the middle of a turn.
+Truth comes from the store, liveness from here. A subscription that falls behind loses its frames and is told to read
+the store; live text that is under way is kept whole, so that a late observer can join in the middle of a turn.
 """
 
 from __future__ import annotations

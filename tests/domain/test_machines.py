@@ -10,7 +10,14 @@ from typing import Literal, TypeVar
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from bread.domain import commits
 from bread.domain.checkpoint import (
@@ -301,7 +308,9 @@ class RunMachine(RuleBasedStateMachine):
             assert self.run.owner == (through if self.run.has_work else None)
 
     def refused(self, checkpoint: str, response: JsonValue, verdict: Verdict, through: str | None) -> None:
-        assert code_of(lambda: self.world.answer(checkpoint, response, verdict, worker=through)) == "CHECKPOINT_NOT_FOUND"
+        assert (
+            code_of(lambda: self.world.answer(checkpoint, response, verdict, worker=through)) == "CHECKPOINT_NOT_FOUND"
+        )
 
     @precondition(lambda self: self.asked)
     @rule(number=st.integers(0, 30), through=door)
@@ -357,7 +366,12 @@ def test_run_machine() -> None:
 # --- checkpoint -------------------------------------------------------------------------------------------------------
 
 keys = st.sampled_from(
-    [None, IdempotencyKey(key="k1", digest="one"), IdempotencyKey(key="k1", digest="two"), IdempotencyKey(key="k2", digest="one")]
+    [
+        None,
+        IdempotencyKey(key="k1", digest="one"),
+        IdempotencyKey(key="k1", digest="two"),
+        IdempotencyKey(key="k2", digest="one"),
+    ]
 )
 
 

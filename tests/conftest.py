@@ -1,0 +1,39 @@
+"""Fixtures that all tests share. Every test has a store of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bread import Agent, Bread
+from support import MODES, Mode
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> Mode:
+    """memory, SQLite, and SQLite where every run is forgotten and reloaded from its stream after each commit."""
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def store(mode: Mode, tmp_path: Path) -> str:
+    return "memory://" if mode == "memory" else f"sqlite:///{tmp_path}/bread.db"
+
+
+@pytest.fixture
+def open_bread(mode: Mode, store: str) -> Callable[..., Bread]:
+    """`async with open_bread(agent, ...) as bread:` on the store of this test; backoff of model retries is short."""
+
+    def make(*agents: Agent, **options: Any) -> Bread:
+        settings: dict[str, Any] = {"store": store, "always_replay": mode == "replay", "backoff": (0.01,)}
+        return Bread(agents=agents, **(settings | options))
+
+    return make
