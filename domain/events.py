@@ -28,6 +28,7 @@ E = TypeVar("E", bound=Event)
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 _CLASSES: dict[str, type[Event]] = {}
+_CURRENT: dict[str, type[Event]] = {}
 _UPCASTERS: dict[tuple[str, int], Upcaster] = {}
 
 
@@ -38,7 +39,7 @@ def event(name: str, version: int = 1) -> Callable[[type[E]], type[E]]:
         if name in _CLASSES:
             raise ValueError(f"event name {name!r} is taken by {_CLASSES[name].__qualname__}")
         cls.NAME, cls.VERSION = name, version
-        _CLASSES[name] = cls
+        _CLASSES[name] = _CURRENT[f"{name}@{version}"] = cls
         return cls
 
     return register
@@ -69,6 +70,9 @@ def restore(topic: str, data: dict[str, Any]) -> Event:
 
     Raises StoreUnreadable (EVENT_UNKNOWN) for a name or version that this release does not know.
     """
+    cls = _CURRENT.get(topic)
+    if cls is not None:
+        return _validated(cls, topic, data)
     name, _, tail = topic.rpartition("@")
     cls = _CLASSES.get(name)
     if cls is None or not tail.isdigit() or int(tail) > cls.VERSION or int(tail) < 1:
@@ -78,6 +82,10 @@ def restore(topic: str, data: dict[str, Any]) -> Event:
         if step is None:
             raise StoreUnreadable("EVENT_UNKNOWN", f"{name} has no upcaster from version {version}", topic=topic)
         data = step(data)
+    return _validated(cls, topic, data)
+
+
+def _validated(cls: type[Event], topic: str, data: dict[str, Any]) -> Event:
     try:
         return cls.model_validate(data)
     except ValidationError as error:

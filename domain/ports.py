@@ -31,11 +31,15 @@ class Logged:
 
 @dataclass(frozen=True)
 class Commit(Generic[T]):
-    """A committed decision: what it gave, its events in order, and the states of the runs that it changed."""
+    """A committed decision: what it gave, its events in order, and the states of the runs that it changed.
+
+    `history` has the earlier events of those runs whose streams were read for the decision.
+    """
 
     result: T
     events: Sequence[Logged]
     runs: Mapping[str, RunState]
+    history: Mapping[str, Sequence[Recorded]] = field(default_factory=dict)
 
 
 class Journal(Protocol):

@@ -29,21 +29,24 @@ logger = logging.getLogger("bread")
 
 
 class Actor:
-    """Performs the effects of one run, as long as this process owns it."""
+    """Performs the effects of one run, as long as this process owns it.
 
-    def __init__(self, engine: Engine, agent: Agent, state: RunState) -> None:
+    `events` is the whole stream up to `state`, if it is at hand; `fresh` says that its session has no earlier runs.
+    """
+
+    def __init__(
+        self, engine: Engine, agent: Agent, state: RunState, events: Sequence[Recorded], *, fresh: bool
+    ) -> None:
         self.engine, self.agent, self.state = engine, agent, state
+        self.run_id, self.root = state.id, state.root
         self.approvers: dict[str, str] = {}
-        self._conversation: Conversation | None = None
-        self._earlier: list[AnyMessage] = []
+        self._conversation = Conversation() if events and events[0].version == 1 else None
+        self._earlier: list[AnyMessage] | None = [] if fresh else None
         self._seen = 0
         self._seqs: dict[int, int] = {}
         self._in_flight: dict[object, asyncio.Task[None]] = {}
         self._news = asyncio.Event()
-
-    @property
-    def run_id(self) -> str:
-        return self.state.id
+        self.update(state, events)
 
     # --- what happened
 
@@ -130,19 +133,24 @@ class Actor:
     async def messages(self) -> list[AnyMessage]:
         """The prompt: the messages of the session's earlier root runs and of this one, in order."""
         if self._conversation is None or self.engine.always_replay:
-            await self._load()
-        own = self._conversation.messages if self._conversation else []
-        return [*self._earlier, *own]
+            self._conversation = await self._reread()
+        if self._earlier is None or self.engine.always_replay:
+            ask, session = self.engine.journal.ask, self.state.session
+            runs = await ask(reads.earlier_runs, session, self.run_id) if self.state.is_root else []
+            self._earlier = [message for events in runs for message in messages_of(events)]
+        return [*self._earlier, *self._conversation.messages]
 
-    async def _load(self) -> None:
-        *earlier, own = await self.engine.journal.ask(
-            reads.conversation, self.state.session, self.run_id, earlier=self.state.is_root
-        )
-        self._earlier = [message for events in earlier for message in messages_of(events)]
-        self._conversation = Conversation()
-        self._seen = 0
-        for recorded in own:
-            self._see(recorded)
+    async def _reread(self) -> Conversation:
+        while True:
+            events = await self.engine.journal.events(self.run_id)
+            if events[-1].version >= self._seen:  # else a commit came in between
+                break
+        conversation = Conversation()
+        for recorded in events:
+            conversation.add(recorded.event)
+            self._seqs[recorded.version] = recorded.meta.seq
+        self._seen = events[-1].version
+        return conversation
 
     def seq_of_base(self) -> int:
         """The seq of the event from which the present model attempt starts."""

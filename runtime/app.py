@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, assert_never
 
 from pydantic import ValidationError
@@ -29,6 +29,7 @@ from ..domain.names import check_session_id, check_tags
 from ..domain.ports import Commit
 from ..projections.audit import AuditEvent, audit_event
 from ..projections.lists import Checkpoint, Page, Run
+from ..projections.render import RunInfo
 from ..transport.cursor import parse_cursor
 from . import reads
 from .agents import Agent
@@ -36,6 +37,7 @@ from .effects import BACKOFF_SECONDS
 from .engine import Engine
 from .handles import Begun, RunHandle
 from .ids import new_id, short_id
+from .journal import fold_checkpoint
 from .listeners import Listener, Listeners
 from .liveness import Alone, FileLocks, Liveness
 from .schema import problems, to_json
@@ -57,6 +59,7 @@ class Accepted:
     cursor: str | None = None
     repeated: bool = False
     status: str | None = None
+    info: RunInfo | None = field(default=None, repr=False)
 
 
 class Bread:
@@ -364,10 +367,9 @@ class Bread:
 
     async def _answer(self, command: AnswerCheckpoint) -> Accepted:
         engine = self._running()
-        idempotent = await self._check_answer(command)
-        worker = self.worker if engine.executes and not command.detach else None
-        question = await self._question(command.checkpoint_id)
+        question, idempotent = await self._check_answer(command)
         verdict = verdict_of(question.kind, command.response)
+        worker = self.worker if engine.executes and not command.detach else None
         answer = run.Answer(command.checkpoint_id, verdict, command.response, worker, idempotent)
         key = _key(command.idempotency_key, [command.checkpoint_id, command.response, command.comment])
         claim = short_id("claim")
@@ -390,35 +392,30 @@ class Bread:
             return Accepted(answered.run_id, answered.root, str(recorded.meta.seq - 1), repeated=True)
         raise checkpoint_not_found(checkpoint_id)
 
-    async def _question(self, checkpoint_id: str) -> CheckpointOpened:
-        for recorded in await self._running().journal.events(checkpoint_id):
-            if isinstance(recorded.event, CheckpointOpened):
-                return recorded.event
-        raise checkpoint_not_found(checkpoint_id)
-
-    async def _check_answer(self, command: AnswerCheckpoint) -> frozenset[str]:
-        """Everything that can refuse an answer and does not need the lock; gives the agent's idempotent tools."""
-        found = await self.get_checkpoint(command.checkpoint_id)
-        if found.status != "pending" and command.idempotency_key is None:
+    async def _check_answer(self, command: AnswerCheckpoint) -> tuple[CheckpointOpened, frozenset[str]]:
+        """Everything that can refuse an answer and does not need the lock; the question and the idempotent tools."""
+        state = fold_checkpoint(command.checkpoint_id, await self._running().journal.events(command.checkpoint_id))
+        question = state.asked
+        if state.status != "pending" and command.idempotency_key is None:
             raise checkpoint_not_found(command.checkpoint_id)
-        agent = self.agents.get(found.agent_id)
+        agent = self.agents.get(question.agent)
         if agent is None and self._running().executes:
-            raise NotFound("AGENT_NOT_FOUND", f"no agent {found.agent_id!r} here; the question stays pending")
-        verdict = verdict_of(found.kind, command.response)
-        if found.kind == "input" and (wrong := problems(command.response, found.response_schema)):
+            raise NotFound("AGENT_NOT_FOUND", f"no agent {question.agent!r} here; the question stays pending")
+        verdict = verdict_of(question.kind, command.response)
+        if question.kind == "input" and (wrong := problems(command.response, question.response_schema)):
             raise response_invalid(f"the answer does not fit: {'; '.join(wrong)}", wrong)
         if verdict == "approved":
-            self._check_approval(found, agent, command.response)
-        return agent.idempotent() if agent else frozenset()
+            self._check_approval(question, agent, command.response)
+        return question, agent.idempotent() if agent else frozenset()
 
-    def _check_approval(self, found: Checkpoint, agent: Agent | None, response: JsonValue) -> None:
-        tool = agent.tools.get(f"tool_{found.tool_name}") if agent else None
+    def _check_approval(self, question: CheckpointOpened, agent: Agent | None, response: JsonValue) -> None:
+        tool = agent.tools.get(f"tool_{question.tool}") if agent else None
         if agent is not None and (not isinstance(tool, Tool) or agent.access(tool) == "deny"):
             raise Refused(
-                "TOOL_NOT_FOUND", f"agent {agent.id} has no tool {found.tool_name!r} now; the question stays pending"
+                "TOOL_NOT_FOUND", f"agent {agent.id} has no tool {question.tool!r} now; the question stays pending"
             )
         if isinstance(response, dict) and "args" in response:
-            wrong = problems(response["args"], found.args_schema)
+            wrong = problems(response["args"], question.args_schema)
             if not wrong and isinstance(tool, Tool):
                 wrong = tool.problems(response["args"])
             if wrong:
@@ -438,7 +435,9 @@ class Bread:
     async def _begin(self, accepted: Accepted) -> Begun:
         if accepted.run_id is None or accepted.root_run_id is None:
             raise BreadError("INTERNAL_ERROR", "a command that begins a stream named no run")
-        info = await self._running().journal.ask(reads.run_info, accepted.root_run_id)
+        info = accepted.info
+        if info is None:
+            info = await self._running().journal.ask(reads.run_info, accepted.root_run_id)
         return Begun(accepted.run_id, info, parse_cursor(accepted.cursor))
 
     def _agent(self, agent_id: str) -> Agent:
@@ -496,7 +495,9 @@ def _key(key: str | None, request: Any) -> IdempotencyKey | None:
 
 def _accepted(done: Commit[Any], run_id: str, root: str, repeated: bool) -> Accepted:
     seqs = [entry.recorded.meta.seq for entry in done.events if entry.recorded.meta.root == root]
-    return Accepted(run_id, root, str(min(seqs) - 1) if seqs else None, repeated)
+    state = done.runs.get(root)
+    info = RunInfo(root, root, state.session, state.agent) if state else None
+    return Accepted(run_id, root, str(min(seqs) - 1) if seqs else None, repeated, info=info)
 
 
 __all__ = ["Accepted", "Bread"]

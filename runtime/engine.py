@@ -21,6 +21,7 @@ from ..domain.errors import BreadError, Refused, StoreUnavailable
 from ..domain.ports import Commit, Decision, Logged
 from ..domain.run import Release, Take
 from ..domain.run_state import RunState
+from ..domain.session import SessionOpened
 from ..transport.local import LocalHub
 from . import reads
 from .actor import Actor
@@ -144,7 +145,8 @@ class Engine:
             if actor is not None:
                 actor.update(state, events)
             elif state.owner == self.worker and state.epoch >= events[0].version:
-                self._drive(state, events)
+                fresh = any(isinstance(entry.recorded.event, SessionOpened) for entry in commit.events)
+                self._drive(state, [*commit.history.get(run_id, ()), *events], fresh=fresh)
         self._tell(list(commit.events))
 
     def _foreign(self, entries: list[Logged]) -> None:
@@ -162,13 +164,12 @@ class Engine:
 
     # --- actors
 
-    def _drive(self, state: RunState, events: list[Recorded]) -> None:
+    def _drive(self, state: RunState, events: list[Recorded], *, fresh: bool) -> None:
         agent = self.agents.get(state.agent)
         if agent is None or not self.executes or self.closing:
             return
-        actor = Actor(self, agent, state)
-        actor.update(state, events)
-        self.actors[state.id] = actor
+        self.hub.remember(state.root)
+        self.actors[state.id] = actor = Actor(self, agent, state, events, fresh=fresh)
         self.spawn(self._run(actor), state.id)
 
     async def _run(self, actor: Actor) -> None:
@@ -176,6 +177,7 @@ class Engine:
             await actor.run()
         finally:
             self.actors.pop(actor.run_id, None)
+            self.hub.forget(actor.root)
 
     def reserve(self) -> Reservation:
         """A slot for a root tree that is about to run; CONCURRENCY_LIMIT if there is none. Nothing is written."""

@@ -105,6 +105,7 @@ class Unit:
         self.at = at
         self._tx, self._cache, self._job, self._worker, self._fresh = tx, cache, job, worker, fresh
         self.runs: dict[str, RunState] = {}
+        self.history: dict[str, list[Recorded]] = {}
         self.checkpoints: dict[str, CheckpointState] = {}
         self.sessions: dict[str, SessionState] = {}
         self.appended: list[Recorded] = []
@@ -122,7 +123,8 @@ class Unit:
                 state = cached
                 self.assumed[run_id] = cached.version
             else:
-                state = fold_run(run_id, self._tx.read(run_id, 0))
+                self.history[run_id] = self._tx.read(run_id, 0)
+                state = fold_run(run_id, self.history[run_id])
             self.runs[run_id] = state
         return state
 
@@ -407,7 +409,7 @@ class GroupCommit:
                 cache[run_id] = state
             else:
                 cache.pop(run_id, None)
-        return Commit(result, unit.logged(events), after)
+        return Commit(result, unit.logged(events), after, unit.history)
 
     # --- on the event loop
 

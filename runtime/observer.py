@@ -115,16 +115,21 @@ class Observer:
                 yield piece
 
     async def _replay(self) -> AsyncIterator[Crumb]:
-        """What the store holds after the last event seen. Whether the root has ended is judged at the end of it."""
+        """What was committed after the last event seen. Whether the root has ended is judged at the end of it.
+
+        Who follows a run that it has just started or answered finds its first events in the hub; all else is read.
+        """
+        root = self._root.run_id
         while True:
-            page = await self._engine.journal.log(self._root.run_id, self.seq, PAGE)
+            recent = self._engine.hub.recent(root, self.seq)
+            page = recent or await self._engine.journal.log(root, self.seq, PAGE)
             for entry in page:
                 if self._ended and self._at_rest:
                     return
                 self._ended = False
                 for crumb in await self._show(entry):
                     yield crumb
-            if len(page) < PAGE:
+            if len(page) < PAGE and not (recent and self._ended and not self._at_rest):
                 break
         if not page and not self._ended:
             erased = await self._erased()

@@ -93,15 +93,11 @@ def last_seq(cursor: sqlite3.Cursor, root: str) -> int:
     return cursor.fetchone()[0] or 0
 
 
-def conversation(cursor: sqlite3.Cursor, session: str, run_id: str, *, earlier: bool) -> list[list[Recorded]]:
-    """The events of a run and, ahead of it, of the session's earlier root runs, in the order in which they started."""
-    roots = _roots_of(cursor, session) if earlier else []
-    own = stream(cursor, run_id)
-    first = own[0].position if own else 0
-    return [
-        *(stream(cursor, root) for position, root in roots if root != run_id and (not first or position < first)),
-        own,
-    ]
+def earlier_runs(cursor: sqlite3.Cursor, session: str, run_id: str) -> list[list[Recorded]]:
+    """The events of the root runs of a session that started before `run_id`, run by run."""
+    roots = _roots_of(cursor, session)
+    before = next((position for position, root in roots if root == run_id), 0)
+    return [stream(cursor, root) for position, root in roots if position < before]
 
 
 def _roots_of(cursor: sqlite3.Cursor, session: str) -> list[tuple[int, str]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from ..projections.rows import (
 )
 from ..transport.codec import decode_event, stored_form
 from .journal import Collision
-from .sqlite_log import APPLICATION_ID, LOCK_TIMEOUT, SCHEMA_VERSION, EventLog
+from .sqlite_log import APPLICATION_ID, LOCK_TIMEOUT, SCHEMA_VERSION, EventLog, connect
 
 
 def _upsert(table: str, columns: Sequence[str], changing: Sequence[str]) -> str:
@@ -47,6 +48,9 @@ class SQLiteTransaction:
         self.cursor = cursor
         self._execute = cursor.execute
         self._position: int | None = None
+        self._placed: list[Recorded] = []
+        self.first: int | None = None
+        self.last = 0
         self.wrote = False
         self.erased = False
 
@@ -55,12 +59,16 @@ class SQLiteTransaction:
 
     def release(self) -> None:
         self._execute("RELEASE decision")
+        if self._placed:
+            self.first = self.first or self._placed[0].position
+            self.last = self._placed[-1].position
+            self._placed = []
 
     def rollback_to_savepoint(self) -> None:
         if self.cursor.connection.in_transaction:  # a full disk has rolled the whole transaction back already
             self._execute("ROLLBACK TO decision")
             self._execute("RELEASE decision")
-        self._position = None
+        self._position, self._placed = None, []
 
     def read(self, stream: str, after: int) -> list[Recorded]:
         return select_events(self.cursor, "originator_id = ? AND originator_version > ?", (stream, after))
@@ -98,6 +106,7 @@ class SQLiteTransaction:
             [(e.meta.root, e.meta.seq, e.position) for e in placed if e.meta.root is not None],
         )
         self._position += len(placed)
+        self._placed = placed
         self.wrote = True
         return placed
 
@@ -162,44 +171,61 @@ class SQLiteStore:
 
     def __init__(self, database: str, log: EventLog) -> None:
         self.database, self.log = database, log
-        self._datastore = log.factory.datastore  # type: ignore[attr-defined]
-
-    @property
-    def in_memory(self) -> bool:
-        return bool(self._datastore.pool.is_sqlite_memory_mode)
+        self.in_memory = "mode=memory" in database
+        self.own: dict[int, int] = {}
+        self._residue = False
+        self._writer = connect(database)
+        self._writing = threading.Lock()
+        # Connections to shared memory exclude each other; readers of a file need no lock.
+        self._reading: AbstractContextManager[Any] = self._writing if self.in_memory else nullcontext()
+        self._local = threading.local()
+        self._readers: list[sqlite3.Connection] = []
 
     @contextmanager
     def write(self) -> Iterator[SQLiteTransaction]:
-        with _translated(), self._datastore.get_connection(commit=True) as connection:
-            cursor: sqlite3.Cursor = connection.cursor().sqlite_cursor
+        with _translated(), self._writing:
+            cursor = self._writer.cursor()
             _begin_immediate(cursor)
             tx = SQLiteTransaction(cursor)
             try:
                 yield tx
+                if tx.first is not None and not self.in_memory:
+                    self.own[tx.first] = tx.last
                 cursor.execute("COMMIT" if tx.wrote else "ROLLBACK")
             except BaseException:
-                if cursor.connection.in_transaction:
+                if tx.first is not None:
+                    self.own.pop(tx.first, None)
+                if self._writer.in_transaction:
                     cursor.execute("ROLLBACK")
                 raise
-            if tx.erased and not self.in_memory:
-                # What was erased must not stay in the write-ahead log either.
-                cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._residue = self._residue or (tx.erased and not self.in_memory)
+            if self._residue:
+                # What was erased must not stay in the write-ahead log; a reader in the way makes it wait for the next.
+                self._residue = bool(cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Cursor]:
-        with _translated(), self._datastore.get_connection(commit=False) as connection:
-            cursor: sqlite3.Cursor = connection.cursor().sqlite_cursor
+        with _translated(), self._reading:
+            connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+            if connection is None:
+                connection = self._local.connection = connect(self.database)
+                self._readers.append(connection)
+            cursor = connection.cursor()
             cursor.execute("BEGIN")
             try:
                 yield cursor
             finally:
                 cursor.execute("ROLLBACK")
 
-    def watch(self) -> sqlite3.Connection:
-        """A connection of its own, to see by PRAGMA data_version when others have committed."""
-        return sqlite3.connect(self.database, uri=True, check_same_thread=False, isolation_level=None)
+    def skip_own(self, position: int) -> int:
+        """The position before the next event after `position` that another process wrote, as far as is known."""
+        while (last := self.own.pop(position + 1, None)) is not None:
+            position = last
+        return position
 
     def close(self) -> None:
+        for connection in (self._writer, *self._readers):
+            connection.close()
         self.log.close()
 
 

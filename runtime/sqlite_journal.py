@@ -17,6 +17,7 @@ from . import reads, rebuild
 from .journal import Fault, GroupCommit
 from .rebuild import Report
 from .sqlite import SQLiteStore, open_sqlite
+from .sqlite_log import connect
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -92,7 +93,7 @@ class SQLiteJournal:
 
     def _follow(self, loop: asyncio.AbstractEventLoop) -> None:
         """Hear commits of other processes: a change of data_version, then what came after the last known position."""
-        connection = self.store.watch()
+        connection = connect(self.store.database)
         seen = None
         try:
             while not self._stop.wait(TAIL_SECONDS):
@@ -108,6 +109,7 @@ class SQLiteJournal:
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         while True:
+            self._position = self.store.skip_own(self._position)
             try:
                 with self.store.read() as cursor:
                     page, position, unknown = reads.since(cursor, self._position, TAIL_PAGE)

@@ -6,6 +6,7 @@ that library's API. Ours are the mapper, a table whose notification ids are neve
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any
 
 from eventsourcing.application import Application
@@ -80,14 +81,30 @@ class EventMapper(LibraryMapper[str]):
         )
 
 
+PRAGMAS = (
+    "PRAGMA synchronous = FULL",
+    "PRAGMA secure_delete = ON",
+    "PRAGMA read_uncommitted = ON",  # for memory shared by connections; without effect on files
+)
+
+
+def connect(database: str) -> sqlite3.Connection:
+    """A connection of our own, in autocommit mode, for one thread at a time."""
+    connection = sqlite3.connect(
+        database, uri=True, check_same_thread=False, isolation_level=None, timeout=LOCK_TIMEOUT
+    )
+    for pragma in PRAGMAS:
+        connection.execute(pragma)
+    return connection
+
+
 class Pool(SQLiteConnectionPool):
-    """Connections with our pragmas: WAL, synchronous=FULL, secure_delete."""
+    """The library's connections, with our pragmas."""
 
     def _create_connection(self) -> SQLiteConnection:
         connection = super()._create_connection()
-        cursor = connection.cursor()
-        cursor.execute("PRAGMA synchronous = FULL")
-        cursor.execute("PRAGMA secure_delete = ON")
+        for pragma in PRAGMAS:
+            connection.cursor().execute(pragma)
         return connection
 
 

@@ -122,8 +122,8 @@ def define_tool(
     """Make a tool of a function: its name, docstring and annotations are what the model sees.
 
     The function may be sync (it runs in a thread), async, or an async generator, whose items are partial results and
-    the last one the result. A parameter annotated `ToolContext` is filled in by bread. With `idempotent=True` a call that a
-    crash cut off is made again under the same `ctx.idempotency_key`; otherwise a person is asked what happened.
+    the last one the result. A parameter annotated `ToolContext` is filled in by bread. With `idempotent=True` a call
+    that a crash cut off is made again under the same `ctx.idempotency_key`; otherwise a person is asked what happened.
     Raises INVALID_NAME or INPUT_INVALID.
     """
 

@@ -6,11 +6,12 @@ meta stays readable. Fields that hold their default are left out.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import msgpack
 
-from ..domain.envelope import Meta, Principal, Recorded
+from ..domain.envelope import Meta, Principal, PrincipalKind, Recorded
 from ..domain.errors import StoreUnreadable
 from ..domain.events import Event, restore, topic_of
 
@@ -60,16 +61,20 @@ def encode_event(event: Event, meta: Meta) -> bytes:
     return pack([FORMAT, head, pack(data)])
 
 
+@lru_cache(maxsize=1024)
+def _principal(kind: PrincipalKind, name: str) -> Principal:
+    return Principal.model_construct(kind=kind, id=name)
+
+
 def decode_event(stream: str, version: int, topic: str, state: bytes, position: int = 0) -> Recorded:
     """A recorded event from its stored form; StoreUnreadable for unknown names, versions and formats."""
     envelope = unpack(state)
     if not isinstance(envelope, list) or len(envelope) != 3 or envelope[0] != FORMAT:
         raise StoreUnreadable("PROTOCOL_DECODE_ERROR", f"event {version} of {stream}: unknown envelope", stream=stream)
     _, head, data = envelope
-    kind, name = head["by"]
     meta = Meta(
         at=head["at"],
-        by=Principal.model_construct(kind=kind, id=name),
+        by=_principal(*head["by"]),
         commit=head["commit"],
         seq=head.get("seq", 0),
         root=head.get("root"),

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from ..domain.ports import Logged
 
 QUEUE = 512
+RECENT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ class LocalHub:
     def __init__(self) -> None:
         self._subscriptions: dict[str, set[Subscription]] = {}
         self._live: dict[str, dict[int, LiveText]] = {}
+        self._recent: dict[str, deque[Logged]] = {}
 
     def subscribe(self, root: str) -> Subscription:
         subscription = Subscription(self, root)
@@ -113,8 +115,25 @@ class LocalHub:
     def publish_events(self, entries: Iterable[Logged]) -> None:
         for entry in entries:
             root = entry.recorded.meta.root
-            if root is not None and root in self._subscriptions:
+            if root is None:
+                continue
+            if root in self._recent:
+                self._recent[root].append(entry)
+            if root in self._subscriptions:
                 self.publish(root, entry)
+
+    def remember(self, root: str) -> None:
+        """Keep the last events of a root that runs here, for observers that come a moment after them."""
+        self._recent.setdefault(root, deque(maxlen=RECENT))
+
+    def forget(self, root: str) -> None:
+        self._recent.pop(root, None)
+
+    def recent(self, root: str, after: int) -> list[Logged]:
+        """The events after seq `after` up to now without a gap; none if they are not all here."""
+        found = [entry for entry in self._recent.get(root, ()) if entry.recorded.meta.seq > after]
+        whole = [entry.recorded.meta.seq for entry in found] == list(range(after + 1, after + 1 + len(found)))
+        return found if whole else []
 
     def publish_text(self, root: str, run_id: str, base: int, text: str) -> None:
         """The next piece of the text of attempt `base`."""
