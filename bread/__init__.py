@@ -17,7 +17,8 @@ from bread.projections.audit import AuditEvent
 from bread.projections.crumbs import AnyCrumb, Crumb
 from bread.projections.lists import Checkpoint, Page, Run, Session
 from bread.runtime.agents import Agent, define_agent
-from bread.runtime.app import Accepted, Bread
+from bread.runtime.app import Bread
+from bread.runtime.door import Accepted
 from bread.runtime.handles import RunHandle
 from bread.runtime.tools import HumanTool, Tool, ToolContext, define_human_tool, define_tool
 

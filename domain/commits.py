@@ -17,7 +17,8 @@ from .checkpoint import CheckpointState, DiscardReason, IdempotencyKey
 from .errors import BreadError, Refused, checkpoint_not_found, run_not_found
 from .events import Erased, Event, JsonValue
 from .names import check_session_id
-from .run import Answer, Ask, Cancel, RaiseDoubt, RecordError, RecordFailure, RecordResult, RecordTurn, Retry, Start
+from .plans import Ask
+from .run import Answer, Cancel, RaiseDoubt, RecordError, RecordFailure, RecordResult, RecordTurn, Retry, Start
 from .run_events import Parked, QuestionAsked, Suspended, Verdict
 from .run_state import RunState, status_of
 from .session import SessionState, session_stream
@@ -184,7 +185,7 @@ def rest(streams: Streams, run_id: str) -> None:
     run = streams.run(run_id)
     if run.status != "active" or run.has_work or run.parked or not run.is_root:
         return
-    asked = [QuestionAsked(checkpoint=c, run=run.id) for c in run.questions if c not in run.surfaced]
+    asked = [QuestionAsked(checkpoint=c) for c in run.questions if c not in run.surfaced]
     _append(streams, run, *asked, Parked(pending=len(run.questions)))
 
 
@@ -192,7 +193,8 @@ def _surface(streams: Streams, run: RunState, checkpoint_id: str) -> None:
     # A question that is answered, expired or discarded before the tree rests surfaces just ahead of that.
     root = streams.run(run.root)
     if checkpoint_id not in root.surfaced:
-        _append(streams, root, QuestionAsked(checkpoint=checkpoint_id, run=run.id))
+        asked = None if run.is_root else run.id
+        _append(streams, root, QuestionAsked(checkpoint=checkpoint_id, run=asked))
 
 
 def _discard(streams: Streams, run: RunState, checkpoint_id: str, reason: DiscardReason) -> None:

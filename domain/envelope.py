@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -72,4 +72,3 @@ class Stamp:
     worker: str | None = None
     tenant: str = "default"
     traceparent: str | None = None
-    seqs: dict[str, int] = field(default_factory=dict)

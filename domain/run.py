@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
-from .checkpoint import CheckpointKind, CheckpointOpened, IdempotencyKey, ParentLink
+from .checkpoint import CheckpointOpened, IdempotencyKey, ParentLink
 from .errors import InvalidInput, Refused, checkpoint_not_found
 from .events import Event, JsonValue
 from .messages import Message
+from .plans import Ask, Execute, Plan, Refuse
 from .run_events import (
     ModelFailed,
     ModelResponded,
@@ -46,38 +47,6 @@ class Start:
     skill: str | None = None
     key: IdempotencyKey | None = None
     parent: ParentLink | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Execute:
-    """Plan for a call: run the tool."""
-
-    idempotent: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Plan for a call: open this checkpoint."""
-
-    checkpoint: str
-    kind: CheckpointKind
-    tool: str
-    args_schema: JsonValue
-    response_schema: JsonValue
-    prompt: str
-    deadline: float | None = None
-    on_timeout: JsonValue = None
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """Plan for a call: it never runs, and the model is told why."""
-
-    code: str
-    message: str
-
-
-Plan = Execute | Ask | Refuse
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,10 +116,10 @@ class Suspended(Event):
 
 @event("run.question_asked")
 class QuestionAsked(Event):
-    """On the root's stream: a question of the tree surfaces, once."""
+    """On the root's stream: a question of the tree surfaces, once. `run` asks it; without one the root itself."""
 
     checkpoint: str
-    run: str
+    run: str | None = None
 
 
 @event("run.resumed")

@@ -185,128 +185,120 @@ def due(state: RunState) -> list[Effect]:
 
 def evolve(state: RunState, event: Event) -> RunState:
     """The state after one more event. Total and without rules: an event of the log is never refused."""
-    state = _fold(changed(state, version=state.version + 1, parked=False), event)
-    if state.owner is not None and not state.has_work:
-        state = changed(state, owner=None)
-    return state
+    version = state.version + 1
+    after = changed(state, **{"version": version, "parked": False, **_changes(state, event, version)})
+    return after if after.owner is None or after.has_work else changed(after, owner=None)
 
 
-def _fold(state: RunState, event: Event) -> RunState:
+def _changes(state: RunState, event: Event, version: int) -> dict[str, Any]:
+    """The fields of the state that an event changes."""
     match event:
         case RunStarted():
-            return _owned(
-                changed(
-                    state,
-                    status="active",
-                    kind=event.kind,
-                    agent=event.agent,
-                    session=event.session,
-                    root=event.root,
-                    started=event.started,
-                    parent=event.parent,
-                    skill=event.skill,
-                    key=event.key,
-                    max_steps=event.max_steps,
-                    base=state.version,
-                ),
-                event.owner,
-            )
+            return {
+                "status": "active",
+                "kind": event.kind,
+                "agent": event.agent,
+                "session": event.session,
+                "root": event.root,
+                "started": event.started,
+                "parent": event.parent,
+                "skill": event.skill,
+                "key": event.key,
+                "max_steps": event.max_steps,
+                "base": version,
+                **_owned(event.owner, version),
+            }
         case ModelResponded():
-            calls, ids = _calls(state, event)
-            return changed(
-                state,
-                turn=state.turn + 1,
-                tool_turns=state.tool_turns + (1 if calls else 0),
-                attempt=0,
-                retry_at=None,
-                base=state.version,
-                calls=calls,
-                call_ids=ids,
-            )
+            calls, ids = _calls(state, event, version)
+            turns = state.tool_turns + (1 if calls else 0)
+            return {
+                "turn": state.turn + 1,
+                "tool_turns": turns,
+                "attempt": 0,
+                "retry_at": None,
+                "base": version,
+                "calls": calls,
+                "call_ids": ids,
+            }
         case ModelFailed():
-            return changed(state, attempt=event.attempt, retry_at=event.retry_at, base=state.version)
+            return {"attempt": event.attempt, "retry_at": event.retry_at, "base": version}
         case ToolCalled():
-            return _with_call(state, event.call, status="called", called_at=state.version, idempotent=event.idempotent)
+            return _call(state, version, event.call, status="called", called_at=version, idempotent=event.idempotent)
         case ToolReturned() | ToolFailed():
-            return _rebased(_with_call(state, event.call, status="settled", checkpoint=None))
+            return _call(state, version, event.call, status="settled", checkpoint=None)
         case Suspended():
-            return _with_call(state, event.call, status="asked", checkpoint=event.checkpoint, kind=event.kind)
+            return _call(state, version, event.call, status="asked", checkpoint=event.checkpoint, kind=event.kind)
         case Resumed():
-            state = changed(state, surfaced=state.surfaced - {event.checkpoint})
-            return _owned(_rebased(_answered(state, event)), event.owner)
+            answered = _call(state, version, event.call, checkpoint=None, kind=None, **_answer(event, version))
+            return {"surfaced": state.surfaced - {event.checkpoint}, **answered, **_owned(event.owner, version)}
         case RunTaken():
             # What the previous owner's model attempt had streamed is void: the next attempt starts from here.
-            return _owned(changed(state, owner=None, base=state.version), event.owner)
+            return {"owner": None, "base": version, **_owned(event.owner, version)}
         case QuestionAsked():
-            return changed(state, surfaced=state.surfaced | {event.checkpoint})
+            return {"surfaced": state.surfaced | {event.checkpoint}}
         case Parked():
-            return changed(state, parked=True)
+            return {"parked": True}
         case RunRetried():
-            state = changed(
-                state,
-                status="active",
-                attempt=0,
-                retry_at=None,
-                base=state.version,
-                code=None,
-                message=None,
-                max_steps=event.max_steps or state.max_steps,
-            )
-            return _owned(state, event.owner)
+            return {
+                "status": "active",
+                "attempt": 0,
+                "retry_at": None,
+                "base": version,
+                "code": None,
+                "message": None,
+                "max_steps": event.max_steps or state.max_steps,
+                **_owned(event.owner, version),
+            }
         case RunCompleted():
-            return changed(state, status="completed", output_of=event.of, output=event.output, calls=())
+            return {"status": "completed", "output_of": event.of, "output": event.output, "calls": ()}
         case RunFailed():
-            return changed(state, status="failed", code=event.code, message=event.message, calls=())
+            return {"status": "failed", "code": event.code, "message": event.message, "calls": ()}
         case RunCancelled():
-            return changed(state, status="cancelled", code="RUN_CANCELLED", message=event.reason, calls=())
+            return {"status": "cancelled", "code": "RUN_CANCELLED", "message": event.reason, "calls": ()}
         case Erased():
-            return RunState(id=state.id, version=state.version, status="erased")
+            return {**RunState().__dict__, "id": state.id, "version": version, "status": "erased"}
         case ChildStarted():
-            return changed(state, children=(*state.children, Child(event.slot, event.child)))
+            return {"children": (*state.children, Child(event.slot, event.child))}
         case ChildSuspended():
-            return _with_child(state, event.slot, "suspended")
+            return _child(state, event.slot, "suspended")
         case ChildResumed():
-            return _with_child(state, event.slot, "running")
+            return _child(state, event.slot, "running")
         case ChildReturned():
-            return _owned(_with_child(state, event.slot, "ended"), event.owner)
-    return state
+            return {**_child(state, event.slot, "ended"), **_owned(event.owner, version)}
+    return {}
 
 
-def _owned(state: RunState, owner: str | None) -> RunState:
-    return state if owner is None else changed(state, owner=owner, epoch=state.version)
+def _owned(owner: str | None, version: int) -> dict[str, Any]:
+    return {} if owner is None else {"owner": owner, "epoch": version}
 
 
-def _rebased(state: RunState) -> RunState:
-    return changed(state, base=state.version) if state.settled else state
-
-
-def _with_call(state: RunState, key: str, **changes: Any) -> RunState:
+def _call(state: RunState, version: int, key: str, **changes: Any) -> dict[str, Any]:
     calls = tuple(changed(c, **changes) if c.key == key else c for c in state.calls)
-    return changed(state, calls=calls)
+    # With the last outcome of a turn the next model attempt becomes due, from this event on.
+    settled = all(call.status == "settled" for call in calls)
+    return {"calls": calls, "base": version} if settled else {"calls": calls}
 
 
-def _with_child(state: RunState, slot: str, status: Literal["running", "suspended", "ended"]) -> RunState:
-    children = tuple(changed(c, status=status) if c.slot == slot else c for c in state.children)
-    return changed(state, children=children)
+def _child(state: RunState, slot: str, status: Literal["running", "suspended", "ended"]) -> dict[str, Any]:
+    return {"children": tuple(changed(c, status=status) if c.slot == slot else c for c in state.children)}
 
 
-def _answered(state: RunState, event: Resumed) -> RunState:
+def _answer(event: Resumed, version: int) -> dict[str, Any]:
     if event.verdict == "approved" and isinstance(event.response, dict) and "args" in event.response:
-        edited = event.response["args"]
-        return _with_call(
-            state, event.call, status="ready", checkpoint=None, kind=None, args=edited, args_at=state.version
-        )
-    status = "ready" if event.verdict in ("approved", "retry") else "settled"
-    return _with_call(state, event.call, status=status, checkpoint=None, kind=None)
+        return {"status": "ready", "args": event.response["args"], "args_at": version}
+    return {"status": "ready" if event.verdict in ("approved", "retry") else "settled"}
 
 
-def _calls(state: RunState, event: ModelResponded) -> tuple[tuple[Call, ...], frozenset[str]]:
+def _calls(state: RunState, event: ModelResponded, version: int) -> tuple[tuple[Call, ...], frozenset[str]]:
+    uses = read_turn(event.message).calls
+    if not uses:
+        return (), state.call_ids
     seen, calls = set(state.call_ids), []
-    for index, use in enumerate(read_turn(event.message).calls):
+    for index, use in enumerate(uses):
         key = f"{event.base}.{index}"
         unique = unique_call_id(use.id, key, seen)
         seen.add(unique)
-        calls.append(Call(key, use.tool, unique, use.args, state.version))
+        calls.append(Call(key, use.tool, unique, use.args, version))
     return tuple(calls), frozenset(seen)
 
 

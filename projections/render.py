@@ -87,7 +87,7 @@ def run_of(entry: Logged) -> str | None:
             question = entry.subject.event if entry.subject else None
             return question.run if isinstance(question, CheckpointOpened) else recorded.meta.root
         case QuestionAsked(run=run):
-            return run
+            return run or recorded.stream
         case Erased():
             return recorded.stream if recorded.stream == recorded.meta.root else None
     return recorded.stream if recorded.event.NAME.startswith("run.") else None

@@ -2,64 +2,39 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, assert_never
+from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from ..domain import commits, run
-from ..domain.answers import verdict_of
-from ..domain.checkpoint import CheckpointOpened, IdempotencyKey
-from ..domain.commands import AnswerCheckpoint, AnyCommand, CancelRun, DeleteSession, RetryRun, StartRun
+from ..domain.commands import AnswerCheckpoint, AnyCommand, CancelRun, RetryRun, StartRun
 from ..domain.envelope import APP, Principal
 from ..domain.errors import (
     BreadError,
     InvalidInput,
     NotFound,
-    Refused,
-    checkpoint_not_found,
-    response_invalid,
 )
-from ..domain.events import JsonValue
-from ..domain.names import check_session_id, check_tags
-from ..domain.ports import Commit
+from ..domain.names import check_tags
 from ..projections.audit import AuditEvent, audit_event
 from ..projections.lists import Checkpoint, Page, Run
-from ..projections.render import RunInfo
 from ..transport.cursor import parse_cursor
 from . import reads
 from .agents import Agent
+from .door import Accepted, Door
 from .effects import BACKOFF_SECONDS
 from .engine import Engine
 from .handles import Begun, RunHandle
 from .ids import new_id, short_id
-from .journal import fold_checkpoint
 from .listeners import Listener, Listeners
 from .liveness import Alone, FileLocks, Liveness
-from .schema import problems, to_json
+from .schema import to_json
 from .sessions import Sessions
 from .sqlite_journal import SQLiteJournal
-from .tools import Tool
 
 C = TypeVar("C")
 DEFAULT_STORE = "sqlite:///.bread/bread.db"
 GRACE_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """A command that was committed: the run it is about, and the cursor in its root's log from which it is seen."""
-
-    run_id: str | None = None
-    root_run_id: str | None = None
-    cursor: str | None = None
-    repeated: bool = False
-    status: str | None = None
-    info: RunInfo | None = field(default=None, repr=False)
 
 
 class Bread:
@@ -307,130 +282,7 @@ class Bread:
 
     async def send(self, command: AnyCommand) -> Accepted:
         """Carry out a command: the path that everything else takes."""
-        match command:
-            case StartRun():
-                return await self._start_run(command)
-            case AnswerCheckpoint():
-                return await self._answer(command)
-            case CancelRun():
-                done = await self._running().commit(
-                    lambda streams: commits.cancel(streams, command.run_id, command.reason), **_context(command)
-                )
-                return Accepted(run_id=command.run_id, status=done.result)
-            case RetryRun():
-                return await self._retry(command)
-            case DeleteSession():
-                deleted = await self.sessions.end(command)
-                return Accepted(status="deleted" if deleted else "unknown")
-            case _:
-                assert_never(command)
-
-    async def _start_run(self, command: StartRun) -> Accepted:
-        engine, agent = self._running(), self._agent(command.agent)
-        if command.skill is not None:
-            raise NotFound("SKILL_NOT_FOUND", f"agent {agent.id} has no skill {command.skill!r}")
-        run_id = command.run_id or new_id("run")
-        if not run_id.startswith("run_"):
-            raise InvalidInput("INPUT_INVALID", f"run_id {run_id!r}: expected one that starts with run_")
-        check_tags(command.tags)
-        session = new_id("s") if command.session is None else check_session_id(command.session)
-        start = run.Start(
-            agent=agent.id,
-            input=command.input,
-            session=session,
-            root=run_id,
-            at=engine.clock(),
-            owner=self.worker if engine.executes else None,
-            max_steps=command.max_steps or agent.max_steps,
-            key=_key(command.idempotency_key, [command.agent, command.input, command.session, command.tags]),
-        )
-        cancel_pending = command.on_pending == "cancel"
-        while True:
-            try:
-                with engine.reserve():
-                    done = await engine.commit(
-                        lambda streams: commits.start(
-                            streams, run_id, start, command.tags, cancel_pending=cancel_pending
-                        ),
-                        **_context(command),
-                    )
-                return _accepted(done, done.result.run_id, done.result.run_id, done.result.repeated)
-            except Refused as error:
-                if error.code != "SESSION_BUSY" or command.on_busy != "wait":
-                    raise
-                await self._wait_for_rest(str(error.details["run_id"]))
-
-    async def _wait_for_rest(self, run_id: str) -> None:
-        async for _ in self.observe(run_id):
-            if (await self.get_run(run_id)).status != "running":
-                return
-
-    async def _answer(self, command: AnswerCheckpoint) -> Accepted:
-        engine = self._running()
-        question, idempotent = await self._check_answer(command)
-        verdict = verdict_of(question.kind, command.response)
-        worker = self.worker if engine.executes and not command.detach else None
-        answer = run.Answer(command.checkpoint_id, verdict, command.response, worker, idempotent)
-        key = _key(command.idempotency_key, [command.checkpoint_id, command.response, command.comment])
-        claim = short_id("claim")
-        with engine.reserve():
-            done = await engine.commit(
-                lambda streams: commits.answer(
-                    streams, command.checkpoint_id, answer, claim=claim, comment=command.comment, key=key
-                ),
-                **_context(command),
-            )
-        if done.result.expired:
-            raise checkpoint_not_found(command.checkpoint_id)
-        if done.result.repeated:
-            return await self._continuation(command.checkpoint_id, done.result)
-        return _accepted(done, done.result.run_id, done.result.root, repeated=False)
-
-    async def _continuation(self, checkpoint_id: str, answered: commits.Answered) -> Accepted:
-        """Where the continuation of an answer that came again begins: just before the commit of its claim."""
-        for recorded in await self._running().journal.events(checkpoint_id, after=1):
-            return Accepted(answered.run_id, answered.root, str(recorded.meta.seq - 1), repeated=True)
-        raise checkpoint_not_found(checkpoint_id)
-
-    async def _check_answer(self, command: AnswerCheckpoint) -> tuple[CheckpointOpened, frozenset[str]]:
-        """Everything that can refuse an answer and does not need the lock; the question and the idempotent tools."""
-        state = fold_checkpoint(command.checkpoint_id, await self._running().journal.events(command.checkpoint_id))
-        question = state.asked
-        if state.status != "pending" and command.idempotency_key is None:
-            raise checkpoint_not_found(command.checkpoint_id)
-        agent = self.agents.get(question.agent)
-        if agent is None and self._running().executes:
-            raise NotFound("AGENT_NOT_FOUND", f"no agent {question.agent!r} here; the question stays pending")
-        verdict = verdict_of(question.kind, command.response)
-        if question.kind == "input" and (wrong := problems(command.response, question.response_schema)):
-            raise response_invalid(f"the answer does not fit: {'; '.join(wrong)}", wrong)
-        if verdict == "approved":
-            self._check_approval(question, agent, command.response)
-        return question, agent.idempotent() if agent else frozenset()
-
-    def _check_approval(self, question: CheckpointOpened, agent: Agent | None, response: JsonValue) -> None:
-        tool = agent.tools.get(f"tool_{question.tool}") if agent else None
-        if agent is not None and (not isinstance(tool, Tool) or agent.access(tool) == "deny"):
-            raise Refused(
-                "TOOL_NOT_FOUND", f"agent {agent.id} has no tool {question.tool!r} now; the question stays pending"
-            )
-        if isinstance(response, dict) and "args" in response:
-            wrong = problems(response["args"], question.args_schema)
-            if not wrong and isinstance(tool, Tool):
-                wrong = tool.problems(response["args"])
-            if wrong:
-                raise response_invalid(f"args do not fit: {'; '.join(wrong)}", wrong)
-
-    async def _retry(self, command: RetryRun) -> Accepted:
-        engine = self._running()
-        state = await engine.journal.ask(reads.run_state, command.run_id)
-        self._agent(state.agent)
-        retry = run.Retry(self.worker if engine.executes else None, command.max_steps)
-        with engine.reserve():
-            done = await engine.commit(
-                lambda streams: commits.retry(streams, command.run_id, retry), **_context(command)
-            )
-        return _accepted(done, command.run_id, command.run_id, repeated=False)
+        return await Door(self._running()).send(command)
 
     async def _begin(self, accepted: Accepted) -> Begun:
         if accepted.run_id is None or accepted.root_run_id is None:
@@ -439,13 +291,6 @@ class Bread:
         if info is None:
             info = await self._running().journal.ask(reads.run_info, accepted.root_run_id)
         return Begun(accepted.run_id, info, parse_cursor(accepted.cursor))
-
-    def _agent(self, agent_id: str) -> Agent:
-        agent = self.agents.get(agent_id)
-        if agent is None:
-            known = ", ".join(self.agents) or "none"
-            raise NotFound("AGENT_NOT_FOUND", f"no agent {agent_id!r}; there are: {known}", agent_id=agent_id)
-        return agent
 
 
 def _by_id(agents: Iterable[Agent]) -> dict[str, Agent]:
@@ -482,22 +327,4 @@ def _given(**filters: str | None) -> dict[str, str]:
     return {name: value for name, value in filters.items() if value is not None}
 
 
-def _context(command: AnyCommand) -> dict[str, Any]:
-    return {"by": command.by, "tenant": command.tenant, "traceparent": command.traceparent}
-
-
-def _key(key: str | None, request: Any) -> IdempotencyKey | None:
-    if key is None:
-        return None
-    text = json.dumps(request, sort_keys=True, ensure_ascii=False)
-    return IdempotencyKey(key=key, digest=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32])
-
-
-def _accepted(done: Commit[Any], run_id: str, root: str, repeated: bool) -> Accepted:
-    seqs = [entry.recorded.meta.seq for entry in done.events if entry.recorded.meta.root == root]
-    state = done.runs.get(root)
-    info = RunInfo(root, root, state.session, state.agent) if state else None
-    return Accepted(run_id, root, str(min(seqs) - 1) if seqs else None, repeated, info=info)
-
-
-__all__ = ["Accepted", "Bread"]
+__all__ = ["Bread"]

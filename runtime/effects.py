@@ -13,6 +13,7 @@ from ..domain import commits
 from ..domain.errors import BreadError, InvalidInput
 from ..domain.events import JsonValue
 from ..domain.messages import ToolUse, read_turn
+from ..domain.plans import Ask, Execute, Plan, Refuse
 from ..domain.ports import (
     ModelError,
     ModelRequest,
@@ -21,18 +22,7 @@ from ..domain.ports import (
     ToolInputDelta,
     TurnDone,
 )
-from ..domain.run import (
-    Ask,
-    Execute,
-    Plan,
-    RaiseDoubt,
-    RecordError,
-    RecordFailure,
-    RecordResult,
-    RecordTurn,
-    Refuse,
-    StartIntents,
-)
+from ..domain.run import RaiseDoubt, RecordError, RecordFailure, RecordResult, RecordTurn, StartIntents
 from ..domain.run_state import Call, CallModel, unique_call_id
 from ..projections.render import leaf_name
 from ..transport.local import HintFrame

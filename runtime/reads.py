@@ -17,7 +17,7 @@ from ..domain.session import session_stream
 from ..projections.lists import Checkpoint, Page, Run, Session, checkpoint_view
 from ..projections.render import RunInfo, moment, output_of, subject_of
 from ..transport.codec import decode_event
-from .journal import fold_checkpoint, fold_run, fold_session
+from .folds import fold_checkpoint, fold_run, fold_session
 from .sqlite import select_events
 
 Filters = Mapping[str, Any]

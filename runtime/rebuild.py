@@ -23,7 +23,7 @@ from ..projections.rows import (
     tag_rows,
 )
 from ..transport.codec import decode_event
-from .journal import fold_checkpoint, fold_run, fold_session
+from .folds import fold_checkpoint, fold_run, fold_session
 from .sqlite import PUT_CHECKPOINT, PUT_RUN, PUT_SESSION, SQLiteStore
 
 _TABLES = {"bread_runs": RUN_COLUMNS, "bread_checkpoints": CHECKPOINT_COLUMNS, "bread_sessions": SESSION_COLUMNS}

@@ -7,17 +7,16 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ..domain import commits
 from ..domain.commands import DeleteSession
 from ..domain.envelope import APP, Principal
 from ..domain.errors import InvalidInput
 from ..domain.events import JsonValue
 from ..domain.messages import AnyMessage, AssistantMessage, ToolMessage
 from ..domain.names import check_tags
-from ..domain.session import EndSession
 from ..projections.history import messages_of
 from ..projections.lists import Page, Session
 from . import reads
+from .door import Door
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -52,16 +51,7 @@ class Sessions:
 
     async def delete(self, session_id: str, *, by: Principal = APP) -> bool:
         """Erase a session and all it owns. False if there was nothing to delete."""
-        return await self.end(DeleteSession(session=session_id, by=by))
-
-    async def end(self, command: DeleteSession, idle_before: float | None = None) -> bool:
-        committed = await self._engine().commit(
-            lambda streams: commits.delete_session(streams, command.session, EndSession(command.reason), idle_before),
-            by=command.by,
-            tenant=command.tenant,
-            traceparent=command.traceparent,
-        )
-        return committed.result
+        return await Door(self._engine()).delete_session(DeleteSession(session=session_id, by=by))
 
     async def cleanup(
         self,
@@ -90,7 +80,8 @@ class Sessions:
             keep_pending=keep_pending,
         )
         for session_id in found:
-            deleted += await self.end(DeleteSession(session=session_id, by=by, reason="cleanup"), idle_before)
+            command = DeleteSession(session=session_id, by=by, reason="cleanup")
+            deleted += await Door(engine).delete_session(command, idle_before)
         return deleted
 
 

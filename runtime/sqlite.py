@@ -26,8 +26,8 @@ from ..projections.rows import (
     tag_rows,
 )
 from ..transport.codec import decode_event, stored_form
-from .journal import Collision
 from .sqlite_log import APPLICATION_ID, LOCK_TIMEOUT, SCHEMA_VERSION, EventLog, connect
+from .unit import Collision
 
 
 def _upsert(table: str, columns: Sequence[str], changing: Sequence[str]) -> str:

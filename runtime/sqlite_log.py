@@ -46,7 +46,7 @@ VIEWS = {
 INDEXES = (
     "bread_runs_work ON bread_runs (owner) WHERE work = 1",
     "bread_runs_session ON bread_runs (session, id)",
-    "bread_runs_status ON bread_runs (tenant, status, id)",
+    "bread_runs_status ON bread_runs (tenant, status, id) WHERE status <> 'completed'",
     "bread_checkpoints_session ON bread_checkpoints (session)",
     "bread_pending ON bread_checkpoints (tenant, position) WHERE status = 'pending'",
     "bread_pending_agent ON bread_checkpoints (tenant, agent, position) WHERE status = 'pending'",

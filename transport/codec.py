@@ -1,7 +1,8 @@
 """msgpack, contained: two typed functions for values, two for events in their envelope.
 
 An event is stored and sent as `[1, meta, data]`; data is bytes of its own, so that it can be encrypted or erased while
-meta stays readable. Fields that hold their default are left out.
+meta stays readable. Fields that hold their default are left out; a `seq` without a `root` means that the stream is the
+root itself.
 """
 
 from __future__ import annotations
@@ -46,13 +47,15 @@ def unpack(data: bytes) -> Any:
         raise StoreUnreadable("PROTOCOL_DECODE_ERROR", "malformed msgpack") from error
 
 
-def encode_event(event: Event, meta: Meta) -> bytes:
-    """An event in its envelope."""
+def encode_event(stream: str, event: Event, meta: Meta) -> bytes:
+    """An event of a stream in its envelope."""
     data = event.model_dump(exclude_defaults=True)
     head: dict[str, Any] = {"at": meta.at, "by": [meta.by.kind, meta.by.id], "commit": meta.commit}
     if meta.seq:
         head["seq"] = meta.seq
-    for name in ("root", "session", "cause", "worker", "traceparent"):
+    if meta.root is not None and (meta.root != stream or not meta.seq):
+        head["root"] = meta.root
+    for name in ("session", "cause", "worker", "traceparent"):
         value = getattr(meta, name)
         if value is not None:
             head[name] = value
@@ -77,7 +80,7 @@ def decode_event(stream: str, version: int, topic: str, state: bytes, position: 
         by=_principal(*head["by"]),
         commit=head["commit"],
         seq=head.get("seq", 0),
-        root=head.get("root"),
+        root=head.get("root", stream if "seq" in head else None),
         session=head.get("session"),
         cause=head.get("cause"),
         worker=head.get("worker"),
@@ -89,4 +92,4 @@ def decode_event(stream: str, version: int, topic: str, state: bytes, position: 
 
 def stored_form(recorded: Recorded) -> tuple[str, bytes]:
     """The topic and the bytes under which an event is stored."""
-    return topic_of(recorded.event), encode_event(recorded.event, recorded.meta)
+    return topic_of(recorded.event), encode_event(recorded.stream, recorded.event, recorded.meta)

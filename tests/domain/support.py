@@ -12,7 +12,8 @@ from bread.domain.checkpoint import CheckpointKind, IdempotencyKey
 from bread.domain.commits import Answered, Started
 from bread.domain.events import Event, JsonValue
 from bread.domain.messages import ToolUse, native_message
-from bread.domain.run import Answer, Ask, Plan, RecordError, RecordFailure, RecordResult, RecordTurn, Start, Take
+from bread.domain.plans import Ask, Plan
+from bread.domain.run import Answer, RecordError, RecordFailure, RecordResult, RecordTurn, Start, Take
 from bread.domain.run_events import ModelResponded, RunStarted, Suspended, ToolCalled, Verdict
 from bread.domain.session import EndSession
 from bread.runtime.kit import MemoryStreams

@@ -1,0 +1,185 @@
+"""One decision's view of the streams, and what a store has to do inside a write transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from ..domain import checkpoint as questions
+from ..domain import run_state as runs
+from ..domain import session as sessions
+from ..domain.checkpoint import CheckpointState
+from ..domain.envelope import Meta, Recorded, Stamp
+from ..domain.events import Event
+from ..domain.ports import Logged
+from ..domain.run_state import RunState
+from ..domain.session import SessionState, session_stream
+from ..projections.render import subject_of
+from .folds import fold_checkpoint, fold_run, fold_session
+
+
+class Collision(Exception):
+    """The store already holds an event at that (stream, version)."""
+
+
+class WriteTransaction(Protocol):
+    """What a store does inside its one write transaction. All of it under the lock, all of it synchronous."""
+
+    def savepoint(self) -> None: ...
+
+    def release(self) -> None: ...
+
+    def rollback_to_savepoint(self) -> None: ...
+
+    def read(self, stream: str, after: int) -> list[Recorded]: ...
+
+    def read_one(self, stream: str, version: int) -> Recorded | None: ...
+
+    def version(self, stream: str) -> int: ...
+
+    def next_seq(self, root: str) -> int: ...
+
+    def insert(self, events: Sequence[Recorded]) -> list[Recorded]:
+        """Append, giving positions; raises Collision."""
+
+    def erase(self, stream: str, below: int) -> None: ...
+
+    def forget(self, kind: str, ids: Iterable[str]) -> None:
+        """Remove view rows of erased streams; kind is run, checkpoint or session."""
+
+    def put_run(self, state: RunState, events: Sequence[Recorded]) -> None: ...
+
+    def put_checkpoint(self, state: CheckpointState, events: Sequence[Recorded]) -> None: ...
+
+    def put_session(self, state: SessionState, events: Sequence[Recorded]) -> None: ...
+
+    def run_of_key(self, tenant: str, key: str) -> str | None: ...
+
+    def active_roots(self, session: str) -> list[str]: ...
+
+    def owned(self, session: str) -> tuple[list[str], list[str]]: ...
+
+
+class Unit:
+    """One decision's view of the streams: what it read, what it appends. Implements domain.commits.Streams."""
+
+    def __init__(self, tx: WriteTransaction, cache: Mapping[str, RunState], stamp: Stamp, *, fresh: bool) -> None:
+        self.at = stamp.at
+        self._tx, self._cache, self._stamp, self._fresh = tx, cache, stamp, fresh
+        self.runs: dict[str, RunState] = {}
+        self.history: dict[str, list[Recorded]] = {}
+        self.checkpoints: dict[str, CheckpointState] = {}
+        self.sessions: dict[str, SessionState] = {}
+        self.appended: list[Recorded] = []
+        self.erasures: list[tuple[str, int]] = []
+        self.assumed: dict[str, int] = {}
+        self._seqs: dict[str, int] = {}
+
+    # --- Streams
+
+    def run(self, run_id: str) -> RunState:
+        state = self.runs.get(run_id)
+        if state is None:
+            cached = None if self._fresh else self._cache.get(run_id)
+            if cached is not None:
+                state = cached
+                self.assumed[run_id] = cached.version
+            else:
+                self.history[run_id] = self._tx.read(run_id, 0)
+                state = fold_run(run_id, self.history[run_id])
+            self.runs[run_id] = state
+        return state
+
+    def checkpoint(self, checkpoint_id: str) -> CheckpointState:
+        state = self.checkpoints.get(checkpoint_id)
+        if state is None:
+            state = fold_checkpoint(checkpoint_id, self._tx.read(checkpoint_id, 0))
+            self.checkpoints[checkpoint_id] = state
+        return state
+
+    def session(self, session_id: str) -> SessionState:
+        state = self.sessions.get(session_id)
+        if state is None:
+            state = fold_session(session_id, self._tx.read(session_stream(session_id), 0))
+            self.sessions[session_id] = state
+        return state
+
+    def append(self, stream: str, *events: Event, root: str | None, session: str) -> None:
+        is_run, is_session = stream in self.runs, stream == session_stream(session)
+        for event in events:
+            if is_session:
+                version = self.session(session).version + 1
+                self.sessions[session] = sessions.evolve(self.sessions[session], event)
+            elif is_run:
+                version = self.runs[stream].version + 1
+                self.runs[stream] = runs.evolve(self.runs[stream], event)
+            else:
+                version = self.checkpoint(stream).version + 1
+                self.checkpoints[stream] = questions.evolve(self.checkpoints[stream], event)
+            self.appended.append(Recorded(stream, version, event, self._meta(root, session)))
+
+    def _meta(self, root: str | None, session: str) -> Meta:
+        seq = 0
+        if root is not None:
+            seq = self._seqs.get(root) or self._tx.next_seq(root)
+            self._seqs[root] = seq + 1
+        s = self._stamp
+        return Meta(s.at, s.by, s.commit, seq, root, session, s.cause, s.worker, s.tenant, s.traceparent)
+
+    def erase(self, stream: str, keep: int) -> None:
+        self.erasures.append((stream, keep))
+
+    def run_of_key(self, key: str) -> str | None:
+        return self._tx.run_of_key(self._stamp.tenant, key)
+
+    def active_roots(self, session_id: str) -> Sequence[str]:
+        return self._tx.active_roots(session_id)
+
+    def owned(self, session_id: str) -> tuple[Sequence[str], Sequence[str]]:
+        return self._tx.owned(session_id)
+
+    # --- writing
+
+    def is_stale(self) -> bool:
+        """Whether a cached state that nothing was appended to, and so no version guards, is behind the log."""
+        appended = {recorded.stream for recorded in self.appended}
+        return any(
+            self._tx.version(stream) != version for stream, version in self.assumed.items() if stream not in appended
+        )
+
+    def write(self) -> list[Recorded]:
+        """Append, then erase, then the view rows. Gives the events with their positions."""
+        if not self.appended:
+            return []
+        events = self._tx.insert(self.appended)
+        erased = {stream for stream, _ in self.erasures}
+        by_stream: dict[str, list[Recorded]] = {}
+        for recorded in events:
+            by_stream.setdefault(recorded.stream, []).append(recorded)
+        for stream, keep in self.erasures:
+            self._tx.erase(stream, by_stream[stream][-keep].version)
+        for run_id, run in self.runs.items():
+            if run_id in by_stream and run_id not in erased:
+                self._tx.put_run(run, by_stream[run_id])
+        for checkpoint_id, checkpoint in self.checkpoints.items():
+            if checkpoint_id in by_stream and checkpoint_id not in erased:
+                self._tx.put_checkpoint(checkpoint, by_stream[checkpoint_id])
+        for session_id, session in self.sessions.items():
+            stream = session_stream(session_id)
+            if stream in by_stream and stream not in erased:
+                self._tx.put_session(session, by_stream[stream])
+        if erased:
+            self._tx.forget("run", erased & self.runs.keys())
+            self._tx.forget("checkpoint", erased & self.checkpoints.keys())
+            self._tx.forget("session", [s for s in self.sessions if session_stream(s) in erased])
+        return events
+
+    def logged(self, events: Sequence[Recorded]) -> list[Logged]:
+        """The events with the payloads that they point to, so that observers here need not read the store."""
+        here = {(recorded.stream, recorded.version): recorded for recorded in events}
+        entries = []
+        for recorded in events:
+            where = subject_of(recorded)
+            subject = (here.get(where) or self._tx.read_one(*where)) if where else None
+            entries.append(Logged(recorded, subject))
+        return entries
