@@ -33,13 +33,15 @@ class Logged:
 class Commit(Generic[T]):
     """A committed decision: what it gave, its events in order, and the states of the runs that it changed.
 
-    `history` has the earlier events of those runs whose streams were read for the decision.
+    `history` has the earlier events of those runs whose streams were read for the decision; `alone` are the runs that
+    got an owner and whose sessions have no other root run.
     """
 
     result: T
     events: Sequence[Logged]
     runs: Mapping[str, RunState]
     history: Mapping[str, Sequence[Recorded]] = field(default_factory=dict)
+    alone: frozenset[str] = frozenset()
 
 
 class Journal(Protocol):

@@ -13,13 +13,12 @@ from ..domain.envelope import APP, Principal
 from ..domain.errors import (
     BreadError,
     InvalidInput,
-    NotFound,
 )
 from ..domain.names import check_tags
 from ..projections.audit import AuditEvent, audit_event
 from ..projections.lists import Checkpoint, Page, Run
 from ..transport.cursor import parse_cursor
-from . import reads
+from . import audit, reads
 from .agents import Agent
 from .door import Accepted, Door
 from .effects import BACKOFF_SECONDS
@@ -28,6 +27,7 @@ from .handles import Begun, RunHandle
 from .ids import new_id, short_id
 from .listeners import Listener, Listeners
 from .liveness import Alone, FileLocks, Liveness
+from .rebuild import Report
 from .schema import to_json
 from .sessions import Sessions
 from .sqlite_journal import SQLiteJournal
@@ -186,8 +186,11 @@ class Bread:
 
         return RunHandle(self._running(), begin, run_id=run_id)
 
-    def observe(self, run_id: str, after: str | None = None) -> RunHandle:
-        """Everything that a run shows after a cursor, across its suspensions, to its end. Changes nothing."""
+    def observe(self, run_id: str, after: str | None = None, *, until: Literal["end", "rest"] = "end") -> RunHandle:
+        """Everything that a run shows after a cursor, across its suspensions, to its end. Changes nothing.
+
+        `until="rest"` ends the stream where the tree rests on questions now, too.
+        """
 
         async def begin() -> Begun:
             cursor = parse_cursor(after)
@@ -195,7 +198,7 @@ class Bread:
             root = info if info.root == run_id else await self._running().journal.ask(reads.run_info, info.root)
             return Begun(run_id, root, cursor)
 
-        return RunHandle(self._running(), begin, run_id=run_id, at_rest=False)
+        return RunHandle(self._running(), begin, run_id=run_id, at_rest=until == "rest", past_rests=True)
 
     async def cancel(self, run_id: str, *, reason: str = "cancelled", by: Principal = APP) -> str:
         """Stop a run, discard its questions, leave no call open. Gives its status, which may be one it had before."""
@@ -260,19 +263,21 @@ class Bread:
 
     # --- audit and listeners
 
-    async def audit(self, run_id: str) -> AsyncIterator[AuditEvent]:
-        """The recorded events of a run's tree in order, as they stand in the log. Of a deleted run: its tombstone."""
-        journal = self._running().journal
-        own = await journal.events(run_id)
-        if not own:
-            raise NotFound("RUN_NOT_FOUND", f"no run {run_id!r}", run_id=run_id)
-        root, seq, found = own[0].meta.root or run_id, 0, False
-        while page := await journal.log(root, seq, 200):
-            for entry in page:
-                found, seq = True, entry.recorded.meta.seq
-                yield audit_event(entry.recorded)
-        for recorded in () if found else own:
+    async def audit(self, run_id: str | None = None) -> AsyncIterator[AuditEvent]:
+        """The recorded events of a run's tree in order, as they stand in the log. Of a deleted run: its tombstone.
+
+        Without a run: those of the whole store. What this release cannot read is named at the end: EVENT_UNKNOWN.
+        """
+        async for recorded in audit.events(self._running().journal, run_id):
             yield audit_event(recorded)
+
+    async def check(self) -> Report:
+        """Whether every stream loads, versions and seqs are contiguous, and the views are what the log gives."""
+        return await self._running().journal.check()
+
+    async def rebuild(self) -> int:
+        """Replace the views by what the log gives; gives the number of streams."""
+        return await self._running().journal.rebuild()
 
     def on(self, event: Literal["crumb", "human:required"], listener: Listener) -> Callable[[], None]:
         """Call `listener` with every crumb (or every question) that runs here show. Gives a function that ends it."""

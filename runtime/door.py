@@ -117,7 +117,7 @@ class Door:
         answer = run.Answer(command.checkpoint_id, verdict, command.response, worker, idempotent)
         key = _key(command.idempotency_key, [command.checkpoint_id, command.response, command.comment])
         claim = short_id("claim")
-        with engine.reserve():
+        with engine.reserve(question.root):
             done = await engine.commit(
                 lambda streams: commits.answer(
                     streams, command.checkpoint_id, answer, claim=claim, comment=command.comment, key=key

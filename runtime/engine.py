@@ -21,7 +21,6 @@ from ..domain.errors import BreadError, Refused, StoreUnavailable
 from ..domain.ports import Commit, Decision, Logged
 from ..domain.run import Release, Take
 from ..domain.run_state import RunState
-from ..domain.session import SessionOpened
 from ..transport.local import LocalHub
 from . import reads
 from .actor import Actor
@@ -145,8 +144,8 @@ class Engine:
             if actor is not None:
                 actor.update(state, events)
             elif state.owner == self.worker and state.epoch >= events[0].version:
-                fresh = any(isinstance(entry.recorded.event, SessionOpened) for entry in commit.events)
-                self._drive(state, [*commit.history.get(run_id, ()), *events], fresh=fresh)
+                whole = [*commit.history.get(run_id, ()), *events]
+                self._drive(state, whole, fresh=run_id in commit.alone)
         self._tell(list(commit.events))
 
     def _foreign(self, entries: list[Logged]) -> None:
@@ -179,13 +178,21 @@ class Engine:
             self.actors.pop(actor.run_id, None)
             self.hub.forget(actor.root)
 
-    def reserve(self) -> Reservation:
-        """A slot for a root tree that is about to run; CONCURRENCY_LIMIT if there is none. Nothing is written."""
-        if self.max_running is not None and len(self.actors) + self._reserved >= self.max_running:
+    def reserve(self, root: str | None = None) -> Reservation:
+        """A slot for a root tree that is about to run; CONCURRENCY_LIMIT if there is none. Nothing is written.
+
+        The tree of `root` needs no other where it is running already.
+        """
+        if self.max_running is None:
+            return Reservation(self, 0)
+        running = {actor.state.root for actor in self.actors.values()}
+        if root in running:
+            return Reservation(self, 0)
+        if len(running) + self._reserved >= self.max_running:
             raise Refused(
                 "CONCURRENCY_LIMIT", f"{self.max_running} runs are running here already", limit=self.max_running
             )
-        return Reservation(self)
+        return Reservation(self, 1)
 
     # --- the sweep
 
@@ -243,11 +250,11 @@ class Engine:
 class Reservation:
     """A slot of the concurrency cap, held while a start or a resume is being committed."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, slots: int) -> None:
+        self._engine, self._slots = engine, slots
 
     def __enter__(self) -> None:
-        self._engine._reserved += 1
+        self._engine._reserved += self._slots
 
     def __exit__(self, *exc: object) -> None:
-        self._engine._reserved -= 1
+        self._engine._reserved -= self._slots

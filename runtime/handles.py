@@ -38,9 +38,16 @@ class RunHandle:
     """
 
     def __init__(
-        self, engine: Engine, begin: Callable[[], Awaitable[Begun]], *, run_id: str | None, at_rest: bool = True
+        self,
+        engine: Engine,
+        begin: Callable[[], Awaitable[Begun]],
+        *,
+        run_id: str | None,
+        at_rest: bool = True,
+        past_rests: bool = False,
     ) -> None:
-        self._engine, self._begin, self._run_id, self._at_rest = engine, begin, run_id, at_rest
+        self._engine, self._begin, self._run_id = engine, begin, run_id
+        self._at_rest, self._past_rests = at_rest, past_rests
         self._begun: asyncio.Task[Begun] | None = None
 
     @property
@@ -61,7 +68,7 @@ class RunHandle:
         return begun
 
     def _observer(self, begun: Begun) -> Observer:
-        return Observer(self._engine, begun.root, begun.cursor, at_rest=self._at_rest)
+        return Observer(self._engine, begun.root, begun.cursor, at_rest=self._at_rest, past_rests=self._past_rests)
 
     async def _crumbs(self) -> AsyncIterator[AnyCrumb]:
         begun = await self._start()

@@ -101,8 +101,8 @@ class GroupCommit:
             raise StoreUnavailable("the store is closed")
         job = _Job(decide, by, cause, tenant, traceparent, self._loop.create_future())
         self._queue.put(job)
-        # A caller that goes away does not take its decision back: it may be on the disk already.
-        return await asyncio.shield(job.future)
+        # A caller that is cancelled here does not take its decision back: it may be on the disk already.
+        return await job.future
 
     def forget(self, run_id: str) -> None:
         """Drop a cached state, for a run that others have changed."""
@@ -194,7 +194,14 @@ class GroupCommit:
                 cache[run_id] = state
             else:
                 cache.pop(run_id, None)
-        return Commit(result, unit.logged(events), after, unit.history)
+        alone = frozenset(run_id for run_id, run in after.items() if self._begins_alone(tx, run, events))
+        return Commit(result, unit.logged(events), after, unit.history, alone)
+
+    def _begins_alone(self, tx: WriteTransaction, run: RunState, events: list[Recorded]) -> bool:
+        named_here = run.owner == self.worker and any(
+            recorded.stream == run.id and recorded.version == run.epoch for recorded in events
+        )
+        return named_here and run.is_root and not tx.has_other_roots(run.session, run.id)
 
     # --- on the event loop
 
@@ -203,8 +210,8 @@ class GroupCommit:
             outcome = job.outcome
             if isinstance(outcome, Commit) and outcome.events:
                 self.on_commit(outcome)
-            if job.future.cancelled():
-                continue
+            if job.future.done():
+                continue  # its caller went away
             if isinstance(outcome, Commit):
                 job.future.set_result(outcome)
             else:

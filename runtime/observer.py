@@ -54,10 +54,16 @@ _HINTS: dict[str, type[Crumb]] = {
 
 
 class Observer:
-    """One reader of a root's log. `at_rest` ends it where the tree rests, too; otherwise only the root's end does."""
+    """One reader of a root's log. `at_rest` ends it where the tree rests, too; otherwise only the root's end does.
 
-    def __init__(self, engine: Engine, root: RunInfo, cursor: Cursor, *, at_rest: bool) -> None:
+    With `past_rests` it reads on over rests that were left again, to the one in which the tree is now.
+    """
+
+    def __init__(
+        self, engine: Engine, root: RunInfo, cursor: Cursor, *, at_rest: bool, past_rests: bool = False
+    ) -> None:
         self._engine, self._root, self._at_rest = engine, root, at_rest
+        self._first_rest = at_rest and not past_rests
         self.seq = cursor.seq
         self._texts: dict[int, int] = dict(cursor.texts)
         self._bases: dict[int, str] = {}
@@ -88,7 +94,7 @@ class Observer:
                 elif frame.recorded.meta.seq == self.seq + 1:
                     for crumb in await self._show(frame):
                         yield crumb
-                    if self._is_over() and not self._at_rest:
+                    if self._is_over() and not self._first_rest:
                         async for crumb in self._replay():  # a failed run may have been retried meanwhile
                             yield crumb
                 elif frame.recorded.meta.seq > self.seq:
@@ -124,12 +130,12 @@ class Observer:
             recent = self._engine.hub.recent(root, self.seq)
             page = recent or await self._engine.journal.log(root, self.seq, PAGE)
             for entry in page:
-                if self._ended and self._at_rest:
+                if self._ended and self._first_rest:
                     return
                 self._ended = False
                 for crumb in await self._show(entry):
                     yield crumb
-            if len(page) < PAGE and not (recent and self._ended and not self._at_rest):
+            if len(page) < PAGE and not (recent and self._ended and not self._first_rest):
                 break
         if not page and not self._ended:
             erased = await self._erased()
@@ -148,42 +154,41 @@ class Observer:
             return AgentError(**self._common(self._root), code="SESSION_DELETED", message="the session was deleted")
         # Nothing new, and the run is there: it may have ended before the cursor.
         self._ended = await self._engine.journal.ask(reads.has_ended, self._root.run_id)
+        if not self._ended and self._at_rest and not self._first_rest:
+            self._ended = (await self._engine.journal.ask(reads.run_state, self._root.run_id)).parked
         return None
 
     # --- one entry
 
     async def _show(self, entry: Logged) -> list[Crumb]:
+        """The crumbs of an entry. What it voids comes first, under the cursor from before it: a reader that leaves in
+        between finds the entry itself again."""
         recorded, event = entry.recorded, entry.recorded.event
-        run_id = run_of(entry)
-        self.seq = recorded.meta.seq
+        run_id, seq = run_of(entry), recorded.meta.seq
         shown: list[Crumb] = []
-        if run_id is not None and recorded.stream == run_id:
+        seen = 0
+        if run_id is not None and recorded.stream == run_id and isinstance(event, (ModelResponded, *_VOIDS_TEXT)):
             if isinstance(event, ModelResponded):
-                self._floor[run_id] = self.seq
-                shown += await self._rest_of_text(entry, event, run_id)
-                return shown
-            if isinstance(event, _VOIDS_TEXT):
-                self._floor[run_id] = self.seq
-                shown += list(self._void(await self._info(run_id)))
+                seen = self._texts.pop(event.base, 0)
+                self._bases.pop(event.base, None)
+            shown += self._void(await self._info(run_id))
+            self._floor[run_id] = seq
+        self.seq = seq
         if run_id is not None:
-            crumb = crumb_of(entry, await self._info(run_id), self._cursor())
-            shown += [crumb] if crumb else []
+            info = await self._info(run_id)
+            if isinstance(event, ModelResponded):
+                shown += self._rest_of_text(info, event, seen, recorded.meta.at)
+            elif (crumb := crumb_of(entry, info, self._cursor())) is not None:
+                shown.append(crumb)
         if recorded.stream == self._root.run_id:
             self.parked = isinstance(event, Parked)
             self._ended = isinstance(event, _ENDS_ROOT) or (self._at_rest and self.parked)
         return shown
 
-    async def _rest_of_text(self, entry: Logged, event: ModelResponded, run_id: str) -> list[Crumb]:
+    def _rest_of_text(self, info: RunInfo, event: ModelResponded, seen: int, at: float) -> Iterator[Crumb]:
         """The text of a turn from where this observer stands: all of it, some, or nothing that is new."""
-        seen = self._texts.pop(event.base, 0)
-        self._bases.pop(event.base, None)
-        info = await self._info(run_id)
-        shown = list(self._void(info))
-        rest = read_turn(event.message).text[seen:]
-        if rest:
-            common = self._common(info, entry.recorded.meta.at)
-            shown.append(TextDelta(**common, text=rest, base=event.base, offset=seen))
-        return shown
+        if rest := read_turn(event.message).text[seen:]:
+            yield TextDelta(**self._common(info, at), text=rest, base=event.base, offset=seen)
 
     def _void(self, info: RunInfo) -> Iterator[Crumb]:
         for base in [base for base, owner in self._bases.items() if owner == info.run_id]:

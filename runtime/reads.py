@@ -121,7 +121,7 @@ class Idle:
 
 def idle_work(cursor: sqlite3.Cursor) -> list[Idle]:
     """Every run with work and its owner: a short list, since parked and ended runs have none."""
-    cursor.execute("SELECT id, agent, owner FROM bread_runs WHERE work = 1 ORDER BY id")
+    cursor.execute("SELECT id, agent, owner FROM bread_runs WHERE status = 'running' ORDER BY id")
     return [Idle(*row) for row in cursor.fetchall()]
 
 

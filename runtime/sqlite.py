@@ -30,13 +30,16 @@ from .sqlite_log import APPLICATION_ID, LOCK_TIMEOUT, SCHEMA_VERSION, EventLog, 
 from .unit import Collision
 
 
+ROWS = 1000  # a statement; SQLite takes 32,766 values
+
+
 def _upsert(table: str, columns: Sequence[str], changing: Sequence[str]) -> str:
     places = ", ".join(f":{column}" for column in columns)
     changes = ", ".join(f"{column} = excluded.{column}" for column in changing)
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places}) ON CONFLICT (id) DO UPDATE SET {changes}"  # noqa: S608
 
 
-PUT_RUN = _upsert("bread_runs", RUN_COLUMNS, ("status", "owner", "work", "code", "updated"))
+PUT_RUN = _upsert("bread_runs", RUN_COLUMNS, ("status", "owner", "code", "updated"))
 PUT_CHECKPOINT = _upsert("bread_checkpoints", CHECKPOINT_COLUMNS, ("status", "settled"))
 PUT_SESSION = _upsert("bread_sessions", SESSION_COLUMNS, ("created",))
 
@@ -95,20 +98,27 @@ class SQLiteTransaction:
             for offset, e in enumerate(events, 1)
         ]
         try:
-            self.cursor.executemany(
-                "INSERT INTO stored_events (rowid, originator_id, originator_version, topic, state) VALUES (?,?,?,?,?)",
+            self._insert(
+                "stored_events (rowid, originator_id, originator_version, topic, state)",
                 [(e.position, e.stream, e.version, *stored_form(e)) for e in placed],
             )
         except sqlite3.IntegrityError as error:
             raise Collision from error
-        self.cursor.executemany(
-            "INSERT INTO bread_log (root, seq, position) VALUES (?,?,?)",
+        self._insert(
+            "bread_log (root, seq, position)",
             [(e.meta.root, e.meta.seq, e.position) for e in placed if e.meta.root is not None],
         )
         self._position += len(placed)
         self._placed = placed
         self.wrote = True
         return placed
+
+    def _insert(self, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        # Many rows a statement: at the end of each one this thread may have to wait for the interpreter.
+        for start in range(0, len(rows), ROWS):
+            chunk = rows[start : start + ROWS]
+            places = ",".join([f"({','.join('?' * len(chunk[0]))})"] * len(chunk))
+            self._execute(f"INSERT INTO {columns} VALUES {places}", [value for row in chunk for value in row])  # noqa: S608
 
     def erase(self, stream: str, below: int) -> None:
         self._execute("DELETE FROM stored_events WHERE originator_id = ? AND originator_version < ?", (stream, below))
@@ -148,6 +158,12 @@ class SQLiteTransaction:
             (session,),
         )
         return [row[0] for row in self.cursor.fetchall()]
+
+    def has_other_roots(self, session: str, run_id: str) -> bool:
+        self._execute(
+            "SELECT 1 FROM bread_runs WHERE session = ? AND id <> ? AND parent IS NULL LIMIT 1", (session, run_id)
+        )
+        return self.cursor.fetchone() is not None
 
     def owned(self, session: str) -> tuple[list[str], list[str]]:
         self._execute("SELECT id FROM bread_runs WHERE session = ? ORDER BY id", (session,))

@@ -35,7 +35,7 @@ EVENTS = """CREATE TABLE IF NOT EXISTS stored_events (
 VIEWS = {
     "bread_log": "(root TEXT, seq INTEGER, position INTEGER NOT NULL, PRIMARY KEY (root, seq)) WITHOUT ROWID",
     "bread_runs": """(id TEXT PRIMARY KEY, root TEXT NOT NULL, parent TEXT, session TEXT NOT NULL, tenant TEXT NOT NULL,
-        agent TEXT NOT NULL, status TEXT NOT NULL, owner TEXT, work INTEGER NOT NULL, idempotency_key TEXT, code TEXT,
+        agent TEXT NOT NULL, status TEXT NOT NULL, owner TEXT, idempotency_key TEXT, code TEXT,
         created REAL NOT NULL, updated REAL NOT NULL) WITHOUT ROWID""",
     "bread_checkpoints": """(id TEXT PRIMARY KEY, run TEXT NOT NULL, root TEXT NOT NULL, session TEXT NOT NULL,
         tenant TEXT NOT NULL, agent TEXT NOT NULL, tool TEXT NOT NULL, kind TEXT NOT NULL, status TEXT NOT NULL,
@@ -44,14 +44,12 @@ VIEWS = {
     "bread_tags": "(key TEXT, value TEXT, session TEXT, PRIMARY KEY (key, value, session)) WITHOUT ROWID",
 }
 INDEXES = (
-    "bread_runs_work ON bread_runs (owner) WHERE work = 1",
     "bread_runs_session ON bread_runs (session, id)",
-    "bread_runs_status ON bread_runs (tenant, status, id) WHERE status <> 'completed'",
+    "bread_runs_status ON bread_runs (status, id)",
     "bread_checkpoints_session ON bread_checkpoints (session)",
     "bread_pending ON bread_checkpoints (tenant, position) WHERE status = 'pending'",
     "bread_pending_agent ON bread_checkpoints (tenant, agent, position) WHERE status = 'pending'",
     "bread_pending_tool ON bread_checkpoints (tenant, tool, position) WHERE status = 'pending'",
-    "bread_pending_session ON bread_checkpoints (session, position) WHERE status = 'pending'",
     "bread_pending_deadline ON bread_checkpoints (deadline) WHERE status = 'pending' AND deadline IS NOT NULL",
     "bread_tags_session ON bread_tags (session)",
 )
