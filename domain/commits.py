@@ -313,6 +313,15 @@ def cancel(streams: Streams, run_id: str, reason: str) -> str:
     return status_of(streams.run(run_id))
 
 
+def fail(streams: Streams, run_id: str, command: runs.Fail) -> None:
+    """RunFailed + CheckpointDiscarded on its questions + synthetic results."""
+    run = live_run(streams, run_id)
+    events = runs.decide(run, command)
+    for checkpoint_id in run.questions if events else ():
+        _discard(streams, run, checkpoint_id, "failed")
+    _append(streams, run, *events)
+
+
 def retry(streams: Streams, run_id: str, command: Retry) -> None:
     """RunRetried, if the run failed and its session has nothing else running or pending."""
     run = live_run(streams, run_id)
@@ -356,6 +365,7 @@ __all__ = [
     "cancel",
     "delete_session",
     "expire",
+    "fail",
     "live_run",
     "raise_doubt",
     "record_failure",

@@ -136,6 +136,14 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class Fail:
+    """The owner cannot go on with the run: something in bread or in the agent's definition is broken."""
+
+    owner: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Retry:
     worker: str | None
     max_steps: int | None
@@ -153,6 +161,7 @@ RunCommand = (
     | Take
     | Release
     | Cancel
+    | Fail
     | Retry
 )
 
@@ -217,6 +226,11 @@ def decide(state: RunState, command: RunCommand) -> list[Event]:
             if state.status != "active":
                 return []
             return [*_unanswered(state, "RUN_CANCELLED", command.reason), RunCancelled(reason=command.reason)]
+        case Fail():
+            if state.status != "active" or state.owner != command.owner:
+                return []
+            unanswered = _unanswered(state, "AGENT_ERROR", command.message)
+            return [*unanswered, RunFailed(code="AGENT_ERROR", message=command.message)]
         case Retry():
             return _retry(state, command)
         case _:

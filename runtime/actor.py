@@ -12,9 +12,11 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..domain import commits
 from ..domain.envelope import Recorded
-from ..domain.errors import BreadError
+from ..domain.errors import BreadError, StoreUnavailable
 from ..domain.messages import AnyMessage
+from ..domain.run import Fail
 from ..domain.run_events import Resumed
 from ..domain.run_state import AskDoubt, CallModel, CallTool, Effect, RunState, StartCalls, due, evolve
 from ..projections.history import Conversation, messages_of
@@ -51,7 +53,7 @@ class Actor:
     # --- what happened
 
     def update(self, state: RunState, events: Sequence[Recorded]) -> None:
-        """A commit of this process changed the run."""
+        """A commit of this process changed the run. `events` also has what others wrote before, if it was read."""
         for recorded in events:
             self._see(recorded)
         self.state = state
@@ -69,13 +71,16 @@ class Actor:
     def _see(self, recorded: Recorded) -> None:
         if recorded.version <= self._seen:
             return
-        # Each of them is where a model attempt may start from; the fold says which one it is.
-        self._seqs[recorded.version] = recorded.meta.seq
         self._seen = recorded.version
-        if isinstance(recorded.event, Resumed) and recorded.meta.by.kind == "user":
-            self.approvers[recorded.event.call] = recorded.meta.by.id
+        self._note(recorded)
         if self._conversation is not None:
             self._conversation.add(recorded.event)
+
+    def _note(self, recorded: Recorded) -> None:
+        # Each event is where a model attempt may start from; the fold says which one it is.
+        self._seqs[recorded.version] = recorded.meta.seq
+        if isinstance(recorded.event, Resumed) and recorded.meta.by.kind == "user":
+            self.approvers[recorded.event.call] = recorded.meta.by.id
 
     # --- the loop
 
@@ -112,12 +117,28 @@ class Actor:
     def _finished(self, effect: Effect, task: asyncio.Task[None]) -> None:
         self._in_flight.pop(effect.key, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # Loud, and the run stays as it is in the log: the sweep looks at it again.
             logger.error("run %s: %s failed", self.run_id, effect.key, exc_info=error)
-            self.state = RunState(id=self.run_id, version=self.state.version)
         self._news.set()
 
     async def _perform(self, effect: Effect) -> None:
+        try:
+            await self._effect(effect)
+        except StoreUnavailable:
+            raise  # only while closing: whoever owns the run next looks at it again
+        except BreadError as error:
+            if error.code == "RUN_NOT_FOUND":
+                return  # its session was deleted meanwhile
+            await self._give_up(error)
+        except Exception as error:
+            await self._give_up(error)
+
+    async def _give_up(self, error: Exception) -> None:
+        """An effect failed in a way that no outcome stands for: end the run, with everything kept, and be loud."""
+        logger.error("run %s cannot go on", self.run_id, exc_info=error)
+        command = Fail(self.engine.worker, f"{type(error).__name__}: {error}"[:2000])
+        await self.engine.persist(lambda streams: commits.fail(streams, self.run_id, command))
+
+    async def _effect(self, effect: Effect) -> None:
         match effect:
             case CallModel():
                 await call_model(self, effect)
@@ -148,7 +169,7 @@ class Actor:
         conversation = Conversation()
         for recorded in events:
             conversation.add(recorded.event)
-            self._seqs[recorded.version] = recorded.meta.seq
+            self._note(recorded)
         self._seen = events[-1].version
         return conversation
 

@@ -140,11 +140,10 @@ class Engine:
             by_stream.setdefault(entry.recorded.stream, []).append(entry.recorded)
         for run_id, state in commit.runs.items():
             events = by_stream[run_id]
-            actor = self.actors.get(run_id)
+            actor, whole = self.actors.get(run_id), [*commit.history.get(run_id, ()), *events]
             if actor is not None:
-                actor.update(state, events)
+                actor.update(state, whole)
             elif state.owner == self.worker and state.epoch >= events[0].version:
-                whole = [*commit.history.get(run_id, ()), *events]
                 self._drive(state, whole, fresh=run_id in commit.alone)
         self._tell(list(commit.events))
 
