@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from .envelope import APP, Principal
 from .events import JsonValue
@@ -18,6 +18,14 @@ class Command(BaseModel):
     by: Principal = APP
     tenant: str = "default"
     traceparent: str | None = None
+
+    @field_validator("*")
+    @classmethod
+    def _is_text(cls, value: Any, info: ValidationInfo) -> Any:
+        # A store can look for whole characters only; what is said with a command may hold anything.
+        if isinstance(value, str) and info.field_name not in ("input", "response"):
+            value.encode()
+        return value
 
 
 class StartRun(Command):

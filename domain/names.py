@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 from .errors import InvalidInput
@@ -33,11 +34,15 @@ def check_session_id(session_id: str) -> str:
     return session_id
 
 
-def check_tags(tags: dict[str, str]) -> dict[str, str]:
+def check_tags(tags: Mapping[str, str] | None) -> dict[str, str]:
     """Tags are at most 32 pairs of non-empty strings of at most 200 characters; else INPUT_INVALID."""
-    fits = len(tags) <= 32 and all(
-        isinstance(text, str) and 0 < len(text) <= 200 for pair in tags.items() for text in pair
-    )
-    if not fits:
+    tags = {} if tags is None else tags
+    fits = isinstance(tags, Mapping) and len(tags) <= 32
+    if not fits or not all(_is_tag(text) for pair in tags.items() for text in pair):
         raise InvalidInput("INPUT_INVALID", "tags: expected at most 32 pairs of strings of 1 to 200 characters")
-    return tags
+    return dict(tags)
+
+
+def _is_tag(text: str) -> bool:
+    # Half of a surrogate pair is no character, and no store takes it.
+    return isinstance(text, str) and 0 < len(text) <= 200 and not re.search("[\ud800-\udfff]", text)

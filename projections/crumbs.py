@@ -31,8 +31,12 @@ class Crumb(BaseModel):
     timestamp: datetime
 
     def wire(self) -> dict[str, Any]:
-        """The crumb as JSON data, camelCase, without what is not set."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        """The crumb as JSON data, camelCase, without what is not set; a payload of null is one."""
+        data = self.model_dump(mode="json", by_alias=True)
+        for name, field in type(self).model_fields.items():
+            if not field.is_required() and getattr(self, name) is None:
+                del data[field.alias or name]
+        return data
 
 
 class RunStart(Crumb):

@@ -46,14 +46,14 @@ CHECKPOINT_COLUMNS = (
 SESSION_COLUMNS = ("id", "tenant", "created")
 
 
-def run_row(state: RunState, last: Recorded) -> Row:
+def run_row(state: RunState, first: Recorded, last: Recorded) -> Row:
     """The row of a run as of its last event; `created` is when it started, in unix seconds like `updated`."""
     return {
         "id": state.id,
         "root": state.root,
         "parent": state.parent.run if state.parent else None,
         "session": state.session,
-        "tenant": last.meta.tenant,
+        "tenant": first.meta.tenant,
         "agent": state.agent,
         "status": status_of(state),
         "owner": state.owner,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..domain import commits
 from ..domain.envelope import Recorded
-from ..domain.errors import BreadError, StoreUnavailable
+from ..domain.errors import BreadError, StoreUnavailable, StoreUnreadable
 from ..domain.messages import AnyMessage
 from ..domain.run import Fail
 from ..domain.run_events import Resumed
@@ -47,6 +47,7 @@ class Actor:
         self._seen = 0
         self._seqs: dict[int, int] = {}
         self._in_flight: dict[object, asyncio.Task[None]] = {}
+        self._begun: set[object] = set()
         self._news = asyncio.Event()
         self.update(state, events)
 
@@ -86,10 +87,11 @@ class Actor:
 
     async def run(self) -> None:
         try:
-            while self._owns():
+            while self._owns() or self._awaits_tool():
                 # What is not begun by now is begun by whoever owns the run next.
-                for effect in due(self.state) if not self.engine.closing else ():
-                    if effect.key not in self._in_flight:
+                for effect in due(self.state) if self._owns() and not self.engine.closing else ():
+                    # Nothing is begun twice, not even where no outcome could be committed: that is for the next owner.
+                    if effect.key not in self._begun:
                         self._start(effect)
                 if not self._in_flight:
                     break
@@ -102,6 +104,10 @@ class Actor:
     def _owns(self) -> bool:
         return self.state.owner == self.engine.worker
 
+    def _awaits_tool(self) -> bool:
+        """Replaced while a tool executes: its outcome may still settle the call."""
+        return self.state.status == "active" and any(isinstance(k, tuple) and k[0] == "tool" for k in self._in_flight)
+
     def wake(self) -> None:
         self._news.set()
 
@@ -110,6 +116,7 @@ class Actor:
         return all(isinstance(key, tuple) and key[0] == "model" for key in self._in_flight)
 
     def _start(self, effect: Effect) -> None:
+        self._begun.add(effect.key)
         task = asyncio.create_task(self._perform(effect), name=f"bread {self.run_id} {effect.key}")
         self._in_flight[effect.key] = task
         task.add_done_callback(lambda done: self._finished(effect, done))
@@ -125,6 +132,8 @@ class Actor:
             await self._effect(effect)
         except StoreUnavailable:
             raise  # only while closing: whoever owns the run next looks at it again
+        except StoreUnreadable as error:
+            self.engine.leave_alone(self.run_id, error)
         except BreadError as error:
             if error.code == "RUN_NOT_FOUND":
                 return  # its session was deleted meanwhile

@@ -63,6 +63,8 @@ def define_agent(
         raise InvalidInput("INPUT_INVALID", f"agent {id}: max_steps must be a whole number of at least 1")
     if not callable(getattr(model, "stream", None)):
         raise InvalidInput("INPUT_INVALID", f"agent {id}: model has no stream(request): expected a Model")
+    if not isinstance(getattr(model, "name", None), str):
+        raise InvalidInput("INPUT_INVALID", f"agent {id}: model has no name: expected a Model")
     table: dict[str, Tool | HumanTool] = {}
     for tool in tools:
         if not isinstance(tool, Tool | HumanTool):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import Any, Literal, TypeVar
-
-from pydantic import ValidationError
+from functools import partial
+from typing import Any, Literal
 
 from ..domain.commands import AnswerCheckpoint, AnyCommand, CancelRun, RetryRun, StartRun
 from ..domain.envelope import APP, Principal
@@ -20,7 +19,7 @@ from ..projections.lists import Checkpoint, Page, Run
 from ..transport.cursor import parse_cursor
 from . import audit, reads
 from .agents import Agent
-from .door import Accepted, Door
+from .door import Accepted, Door, checked
 from .effects import BACKOFF_SECONDS
 from .engine import Engine
 from .handles import Begun, RunHandle
@@ -32,7 +31,6 @@ from .schema import to_json
 from .sessions import Sessions
 from .sqlite_journal import SQLiteJournal
 
-C = TypeVar("C")
 DEFAULT_STORE = "sqlite:///.bread/bread.db"
 GRACE_SECONDS = 5.0
 
@@ -71,7 +69,7 @@ class Bread:
         }
         self._clock, self._grace = clock, grace
         self._engine: Engine | None = None
-        self._listeners = Listeners(self._running)
+        self._listeners = Listeners()
         self.sessions = Sessions(self._running)
 
     # --- life
@@ -94,13 +92,15 @@ class Bread:
         )
         liveness: Liveness = Alone(self.worker) if self._path is None else FileLocks(self._path, self.worker)
         engine = Engine(journal, liveness, self.agents, **self._options)
-        engine.on_events = self._listeners.hear
+        engine.on_events = partial(self._listeners.hear, engine)
+        engine.on_given_back = self._listeners.drain
         self._engine = engine
         await engine.open()
 
     async def close(self) -> None:
         """Give the runs back as ready and close the store."""
         if self._engine is not None and not self._engine.closing:
+            await self._listeners.drain(self._grace)
             await self._engine.close(self._grace)
 
     def _running(self) -> Engine:
@@ -128,13 +128,13 @@ class Bread:
         run_id = new_id("run")
 
         async def begin() -> Begun:
-            command = _checked(
+            command = checked(
                 StartRun,
                 agent=agent,
                 input=to_json(input, "input"),
                 run_id=run_id,
                 session=session,
-                tags=dict(tags or {}),
+                tags=check_tags(tags),
                 skill=skill,
                 max_steps=max_steps,
                 idempotency_key=idempotency_key,
@@ -163,10 +163,10 @@ class Bread:
         by: Principal | None = None,
     ) -> RunHandle:
         """Answer a question; the handle is the continuation. Exactly one answer wins."""
-        principal = by or (Principal(kind="user", id=author) if author else APP)
 
         async def begin() -> Begun:
-            command = _checked(
+            principal = by or (checked(Principal, kind="user", id=author) if author else APP)
+            command = checked(
                 AnswerCheckpoint,
                 checkpoint_id=checkpoint_id,
                 response=to_json(response, "response"),
@@ -182,7 +182,7 @@ class Bread:
         """Go on with a failed root run; the handle is the continuation."""
 
         async def begin() -> Begun:
-            return await self._begin(await self.send(_checked(RetryRun, run_id=run_id, max_steps=max_steps, by=by)))
+            return await self._begin(await self.send(checked(RetryRun, run_id=run_id, max_steps=max_steps, by=by)))
 
         return RunHandle(self._running(), begin, run_id=run_id)
 
@@ -202,7 +202,7 @@ class Bread:
 
     async def cancel(self, run_id: str, *, reason: str = "cancelled", by: Principal = APP) -> str:
         """Stop a run, discard its questions, leave no call open. Gives its status, which may be one it had before."""
-        accepted = await self.send(_checked(CancelRun, run_id=run_id, reason=reason, by=by))
+        accepted = await self.send(checked(CancelRun, run_id=run_id, reason=reason, by=by))
         return accepted.status or "cancelled"
 
     async def get_run(self, run_id: str) -> Run:
@@ -251,7 +251,7 @@ class Bread:
             reads.list_checkpoints,
             tenant="default",
             filters=_given(agent=agent, tool=tool, session=session, kind=kind),
-            tags=check_tags(dict(tags or {})),
+            tags=check_tags(tags),
             answerable=answerable,
             limit=reads.check_limit(limit),
             after=cursor,
@@ -315,17 +315,6 @@ def _store_path(store: str) -> str | None:
     if store.startswith("sqlite:///") and len(store) > len("sqlite:///"):
         return store.removeprefix("sqlite:///")
     raise InvalidInput("INPUT_INVALID", f"store {store!r}: expected sqlite:///path/to/file.db or memory://")
-
-
-def _checked(kind: Callable[..., C], **fields: Any) -> C:
-    """A command of checked fields; INPUT_INVALID names the field that does not fit."""
-    try:
-        return kind(**fields)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise InvalidInput(
-            "INPUT_INVALID", f"{'.'.join(map(str, first['loc']))}: {first['msg']}", problems=error.error_count()
-        ) from None
 
 
 def _given(**filters: str | None) -> dict[str, str]:

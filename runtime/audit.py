@@ -33,9 +33,9 @@ async def events(journal: SQLiteJournal, run_id: str | None) -> AsyncIterator[Re
 async def _of_store(journal: SQLiteJournal) -> AsyncIterator[Recorded]:
     position, unknown = 0, list[str]()
     while True:
-        page, last, unreadable = await journal.ask(reads.since, position, PAGE)
-        for entry in page:
-            yield entry.recorded
+        page, last, unreadable = await journal.ask(reads.recorded_since, position, PAGE)
+        for recorded in page:
+            yield recorded
         unknown += unreadable
         if last == position:
             break

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
+
+from pydantic import ValidationError
 
 from ..domain import commits, run
 from ..domain.answers import verdict_of
@@ -26,6 +29,8 @@ from .ids import new_id, short_id
 from .observer import Observer
 from .schema import problems
 from .tools import Tool
+
+C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +75,8 @@ class Door:
         engine, agent = self._engine, self._agent(command.agent)
         if command.skill is not None:
             raise NotFound("SKILL_NOT_FOUND", f"agent {agent.id} has no skill {command.skill!r}")
-        run_id = command.run_id or new_id("run")
-        if not run_id.startswith("run_"):
+        run_id = new_id("run") if command.run_id is None else command.run_id
+        if not run_id.startswith("run_") or run_id == "run_":
             raise InvalidInput("INPUT_INVALID", f"run_id {run_id!r}: expected one that starts with run_")
         check_tags(command.tags)
         session = new_id("s") if command.session is None else check_session_id(command.session)
@@ -176,7 +181,8 @@ class Door:
     async def _retry(self, command: RetryRun) -> Accepted:
         engine = self._engine
         state = await engine.journal.ask(reads.run_state, command.run_id)
-        self._agent(state.agent)
+        if engine.executes:
+            self._agent(state.agent)
         retry = run.Retry(self._engine.worker if engine.executes else None, command.max_steps)
         with engine.reserve():
             done = await engine.commit(
@@ -201,6 +207,17 @@ def _key(key: str | None, request: Any) -> IdempotencyKey | None:
         return None
     text = json.dumps(request, sort_keys=True, ensure_ascii=False)
     return IdempotencyKey(key=key, digest=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32])
+
+
+def checked(kind: Callable[..., C], /, **fields: Any) -> C:
+    """A command of checked fields; INPUT_INVALID names the field that does not fit."""
+    try:
+        return kind(**fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InvalidInput(
+            "INPUT_INVALID", f"{'.'.join(map(str, first['loc']))}: {first['msg']}", problems=error.error_count()
+        ) from None
 
 
 def _accepted(done: Commit[Any], run_id: str, root: str, repeated: bool) -> Accepted:

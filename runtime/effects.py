@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import inspect
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,9 @@ async def call_model(actor: Actor, effect: CallModel) -> None:
         except ModelError as error:
             await _record_failure(actor, effect, base_seq, str(error), error.retryable, error.retry_after)
             return
-        except Exception as error:
+        except BaseException as error:
+            if _is_for_us(error):
+                raise
             message = f"{type(error).__name__}: {error}"
             await _record_failure(actor, effect, base_seq, message, retryable=False, retry_after=None)
             return
@@ -88,11 +91,11 @@ async def call_model(actor: Actor, effect: CallModel) -> None:
         )
         await engine.persist(lambda streams: commits.record_turn(streams, actor.run_id, command))
     finally:
-        engine.hub.end_text(actor.state.root or actor.run_id, base_seq)
+        engine.hub.end_text(actor.root, base_seq)
 
 
 async def _stream(actor: Actor, request: ModelRequest, base_seq: int) -> TurnDone:
-    engine, root = actor.engine, actor.state.root
+    engine, root = actor.engine, actor.root
     done: TurnDone | None = None
     ids: dict[int, str] = {}
     async for event in actor.agent.model.stream(request):
@@ -113,7 +116,7 @@ async def _stream(actor: Actor, request: ModelRequest, base_seq: int) -> TurnDon
 
 
 def _hint_input(actor: Actor, event: ToolInputDelta, base_seq: int, ids: dict[int, str]) -> None:
-    publish, root = actor.engine.hub.publish, actor.state.root
+    publish, root = actor.engine.hub.publish, actor.root
     if event.index not in ids:
         seen = actor.state.call_ids | set(ids.values())
         ids[event.index] = unique_call_id(event.call_id, f"{base_seq}.{event.index}", seen)
@@ -198,22 +201,26 @@ async def call_tool(actor: Actor, call: Call) -> None:
         try:
             result = to_json(await _execute(actor, tool, call), f"result of {call.tool}")
             command = RecordResult(call.key, result, _elapsed_ms(started))
-        except asyncio.CancelledError:
-            if _is_cancelled():
-                raise
-            command = RecordError(call.key, "TOOL_ERROR", "the tool cancelled itself", _elapsed_ms(started))
         except InvalidInput as error:
             command = RecordError(call.key, "TOOL_ERROR", error.message, _elapsed_ms(started))
-        except Exception as error:
+        except BaseException as error:
+            if _is_for_us(error):
+                raise
             message = f"{type(error).__name__}: {error}"[:2000]
             command = RecordError(call.key, "TOOL_ERROR", message, _elapsed_ms(started))
         engine.fault("tool_done")
     await engine.persist(lambda streams: commits.record_outcome(streams, actor.run_id, command))
 
 
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+def _is_for_us(error: BaseException) -> bool:
+    """Whether it ends this task or the program; anything else that is raised is an outcome, whatever its class."""
+    if not isinstance(error, asyncio.CancelledError | GeneratorExit):
+        return isinstance(error, KeyboardInterrupt)
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return True  # the loop is gone
+    return task is None or task.cancelling() > 0
 
 
 async def _execute(actor: Actor, tool: Tool, call: Call) -> Any:
@@ -232,9 +239,16 @@ async def _execute(actor: Actor, tool: Tool, call: Call) -> Any:
     if tool.kind == "async":
         return await tool.function(**arguments)
     # A thread keeps the context of its caller, and the loop goes on meanwhile.
-    run = partial(contextvars.copy_context().run, tool.function, **arguments)
+    run = partial(contextvars.copy_context().run, _call, tool.function, arguments)
     result = await asyncio.get_running_loop().run_in_executor(actor.engine.threads, run)
     return await result if inspect.isawaitable(result) else result
+
+
+def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    try:
+        return function(**arguments)
+    except StopIteration as error:
+        raise RuntimeError("the tool raised StopIteration") from error  # no future can hold it: nobody would be told
 
 
 def _hint_partial(actor: Actor, call: Call, item: Any) -> None:
@@ -243,7 +257,7 @@ def _hint_partial(actor: Actor, call: Call, item: Any) -> None:
         "tool_name": leaf_name(call.tool),
         "result": to_json(item, f"result of {call.tool}"),
     }
-    actor.engine.hub.publish(actor.state.root, HintFrame(actor.run_id, "partial", payload))
+    actor.engine.hub.publish(actor.root, HintFrame(actor.run_id, "partial", payload))
 
 
 async def ask_doubt(actor: Actor, call: Call) -> None:

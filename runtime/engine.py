@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -61,10 +61,12 @@ class Engine:
         self.threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix="bread-tool")
         self.closing = False
         self.on_events: Callable[[list[Logged]], None] = lambda entries: None
+        self.on_given_back: Callable[[float], Awaitable[None]] | None = None
         self._reserved = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._sweep_now = asyncio.Event()
         self._unreadable: set[str] = set()
+        self._counts_as_dead = False
 
     # --- life
 
@@ -91,21 +93,28 @@ class Engine:
             if models_only or not running:
                 break
             await asyncio.wait(running, timeout=0.05)
-        for run_id in list(self.actors):
-            await self._give_back(run_id)
+        await self._give_back()
+        if self.on_given_back is not None:
+            await self.on_given_back(max(0.0, deadline - time.monotonic()))
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.journal.close()
+        self.hub.close()
         self.threads.shutdown(wait=False, cancel_futures=True)
         if self.executes:
             self.liveness.leave()
 
-    async def _give_back(self, run_id: str) -> None:
-        try:
-            await self.commit(lambda streams: commits.release(streams, run_id, Release(self.worker)), by=SYSTEM)
-        except BreadError as error:
-            logger.warning("run %s was not given back: %s", run_id, error)  # its lock says that it is an orphan
+    async def _give_back(self) -> None:
+        # Not only what has an actor: a run whose last outcome came while closing has begun nothing more, and has none.
+        owned = list(self.actors)
+        with suppress(StoreUnavailable):
+            owned = [idle.run_id for idle in await self.journal.ask(reads.idle_work) if idle.owner == self.worker]
+        for run_id in owned:
+            try:
+                await self.commit(partial(commits.release, run_id=run_id, command=Release(self.worker)), by=SYSTEM)
+            except BreadError as error:
+                logger.warning("run %s was not given back: %s", run_id, error)  # its lock says that it is an orphan
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """A task that the engine keeps and ends."""
@@ -209,6 +218,12 @@ class Engine:
                 logger.exception("the sweep failed")
 
     async def _sweep(self) -> None:
+        if not self.liveness.is_alive(self.worker):
+            # What it took would be taken from it at once, and its tools would be in doubt.
+            if not self._counts_as_dead:
+                logger.error("this process counts as dead, its lock is gone: it takes no run any more")
+            self._counts_as_dead = True
+            return
         for idle in await self.journal.ask(reads.idle_work):
             if self.closing:
                 return
@@ -216,10 +231,9 @@ class Engine:
                 continue
             if idle.owner is None or idle.owner == self.worker or not self.liveness.is_alive(idle.owner):
                 await self._take(idle)
-        due = await self.journal.ask(reads.next_deadline)
-        while due is not None and due[1] <= self.clock():
-            await self.commit(partial(self._expire, checkpoint_id=due[0]), by=SYSTEM)
-            due = await self.journal.ask(reads.next_deadline)
+        for checkpoint_id in await self.journal.ask(reads.overdue, self.clock()):
+            if checkpoint_id not in self._unreadable:
+                await self._unless_unreadable(checkpoint_id, partial(self._expire, checkpoint_id=checkpoint_id))
 
     def _expire(self, streams: commits.Streams, checkpoint_id: str) -> bool:
         agent = self.agents.get(streams.checkpoint(checkpoint_id).asked.agent)
@@ -227,15 +241,27 @@ class Engine:
         return commits.expire(streams, checkpoint_id, worker, agent.idempotent() if agent else frozenset())
 
     async def _take(self, idle: reads.Idle) -> None:
+        if idle.owner == self.worker:
+            # The commit that named this process may still be on its way to an actor; one after it comes after it.
+            await self.commit(lambda streams: None, by=SYSTEM)
+            if idle.run_id in self.actors:
+                return
         take = Take(self.worker, idle.owner, self.agents[idle.agent].idempotent())
+        await self._unless_unreadable(idle.run_id, lambda streams: self._take_if_idle(streams, idle.run_id, take))
+
+    async def _unless_unreadable(self, stream: str, decide: Decision[bool]) -> None:
         try:
-            await self.commit(lambda streams: self._take_if_idle(streams, idle.run_id, take), by=SYSTEM)
+            await self.commit(decide, by=SYSTEM)
         except StoreUnavailable:
             raise
         except BreadError as error:
-            # A run that this release cannot read is left to one that can; loudly, once.
-            self._unreadable.add(idle.run_id)
-            logger.error("run %s is left alone: %s", idle.run_id, error)
+            self.leave_alone(stream, error)
+
+    def leave_alone(self, stream: str, error: BreadError) -> None:
+        """What this release cannot read is left to one that can; loudly, once."""
+        if stream not in self._unreadable:
+            self._unreadable.add(stream)
+            logger.error("%s is left alone: %s", stream, error)
 
     def _take_if_idle(self, streams: commits.Streams, run_id: str, take: Take) -> bool:
         if run_id in self.actors:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -70,12 +71,13 @@ class RunHandle:
     def _observer(self, begun: Begun) -> Observer:
         return Observer(self._engine, begun.root, begun.cursor, at_rest=self._at_rest, past_rests=self._past_rests)
 
-    async def _crumbs(self) -> AsyncIterator[AnyCrumb]:
+    async def _crumbs(self) -> AsyncGenerator[AnyCrumb, None]:
         begun = await self._start()
-        async for crumb in self._observer(begun).crumbs():
-            yield crumb  # type: ignore[misc]  # every crumb class is in the union; a test holds them together
+        async with aclosing(self._observer(begun).crumbs()) as crumbs:
+            async for crumb in crumbs:
+                yield crumb  # type: ignore[misc]  # every crumb class is in the union; a test holds them together
 
-    def __aiter__(self) -> AsyncIterator[AnyCrumb]:
+    def __aiter__(self) -> AsyncGenerator[AnyCrumb, None]:
         return self._crumbs()
 
     def __await__(self) -> Generator[object, None, JsonValue]:
@@ -94,6 +96,10 @@ class RunHandle:
         run = await self._engine.journal.ask(reads.get_run, begun.root.run_id)
         if run.status == "suspended":
             raise RunSuspended(run.id, run.checkpoints)
+        if run.status == "completed":
+            return run.output
+        if run.status != "running":
+            raise RunStopped(run.code or "AGENT_ERROR", run.message or run.status, run_id=run.id)
         # It went on while the stream was being read to its rest.
         return await RunHandle(self._engine, self._begin_here(begun, observer.seq), run_id=run.id)
 

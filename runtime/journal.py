@@ -22,15 +22,24 @@ from ..domain.ports import Commit, Decision
 from ..domain.run_state import RunState
 from .folds import fold_run
 from .ids import short_id
-from .unit import Collision, Unit, WriteTransaction
+from .unit import Collision, Spoiled, Unit, WriteTransaction
 
 T = TypeVar("T")
 Fault = Callable[[str], None]
 GROUP = 128
+SCRUB_SECONDS = 0.1
 
 
 class Store(Protocol):
     """A store that the writer can use: it gives one write transaction at a time."""
+
+    residue: bool
+    """Whether something that was erased may still be found in the file, and `scrub` is due."""
+
+    def scrub(self) -> None: ...
+
+    def explain(self, error: BaseException) -> BaseException:
+        """A driver's error in our terms; any other one as it is."""
 
     def write(self) -> AbstractContextManager[WriteTransaction]:
         """Takes the lock first. Commits on a clean exit; rolls back, and raises StoreUnavailable, on a failure."""
@@ -112,7 +121,12 @@ class GroupCommit:
 
     def _write_forever(self) -> None:
         while True:
-            jobs = [self._queue.get()]
+            try:
+                jobs = [self._queue.get(timeout=SCRUB_SECONDS if self.store.residue else None)]
+            except queue.Empty:
+                with suppress(StoreUnavailable):
+                    self.store.scrub()
+                continue
             while len(jobs) < GROUP:
                 try:
                     jobs.append(self._queue.get_nowait())
@@ -125,59 +139,68 @@ class GroupCommit:
                 return
 
     def _write_group(self, jobs: list[_Job[Any]]) -> None:
+        try:
+            self._write_together(jobs)
+        except Spoiled:
+            # One of them failed when it had begun to write: each again, in a transaction of its own.
+            self._cache = {}
+            for job in jobs:
+                try:
+                    self._write_together([job])
+                except Spoiled as spoiled:
+                    job.outcome = self.store.explain(spoiled.__cause__ or spoiled)
+        # Where the loop is gone, so is everybody who could be told.
+        with suppress(RuntimeError):
+            jobs[0].future.get_loop().call_soon_threadsafe(self._deliver, jobs)
+
+    def _write_together(self, jobs: list[_Job[Any]]) -> None:
         cache = dict(self._cache)
         try:
             with self.store.write() as tx:
                 for job in jobs:
-                    try:
-                        job.outcome = self._write_one(tx, cache, job)
-                    except StoreUnavailable:
-                        raise
-                    except Exception as error:
-                        job.outcome = error
+                    job.outcome = self._write_one(tx, cache, job)
                 self._fault("appended")
             self._fault("committed")
         except BreadError as error:
             # Nothing of the group is on the disk; what was decided from it is void.
             for job in jobs:
                 job.outcome = error
+        except Spoiled:
+            raise
         except Exception as error:
+            failure = StoreUnavailable(f"the store failed: {type(error).__name__}")
+            failure.__cause__ = error
             for job in jobs:
-                job.outcome = StoreUnavailable(f"the store failed: {type(error).__name__}")
-                job.outcome.__cause__ = error
+                job.outcome = failure
         else:
             self._cache = cache
-        # Where the loop is gone, so is everybody who could be told.
-        with suppress(RuntimeError):
-            jobs[0].future.get_loop().call_soon_threadsafe(self._deliver, jobs)
+            self.commits += sum(isinstance(job.outcome, Commit) and bool(job.outcome.events) for job in jobs)
 
-    def _write_one(self, tx: WriteTransaction, cache: dict[str, RunState], job: _Job[T]) -> Commit[T]:
+    def _write_one(self, tx: WriteTransaction, cache: dict[str, RunState], job: _Job[T]) -> Commit[T] | BaseException:
+        """Decide and write. A refusal is an outcome; it has written nothing."""
         stamp = Stamp(self.clock(), job.by, job.commit_id, job.cause, self.worker, job.tenant, job.traceparent)
         for fresh in (False, True):
             self.attempts += 1
             unit = Unit(tx, cache, stamp, fresh=fresh)
-            tx.savepoint()
             try:
                 result = job.decide(unit)
-                if unit.is_stale():
-                    raise Collision
-                events = unit.write()
-            except Collision:
-                tx.rollback_to_savepoint()
-                continue
-            except BreadError:
-                tx.rollback_to_savepoint()
-                if unit.assumed and not fresh:
+            except StoreUnavailable:
+                raise
+            except Exception as error:
+                if isinstance(error, BreadError) and unit.assumed and not fresh:
                     continue  # a refusal on a cached state is no verdict: look at the log
+                return self.store.explain(error)
+            if unit.is_stale():
+                continue
+            try:
+                return self._remember(tx, cache, unit, result, unit.write())
+            except Collision:
+                continue  # the first statement: nothing is written
+            except StoreUnavailable:
                 raise
-            except BaseException:
-                tx.rollback_to_savepoint()
-                raise
-            tx.release()
-            if events:
-                self.commits += 1
-            return self._remember(tx, cache, unit, result, events)
-        raise StoreUnavailable("the log changed under its own lock")
+            except Exception as error:
+                raise Spoiled from error
+        return StoreUnavailable("the log changed under its own lock")
 
     def _remember(
         self, tx: WriteTransaction, cache: dict[str, RunState], unit: Unit, result: T, events: list[Recorded]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..domain.checkpoint import CheckpointDiscarded
 from ..domain.errors import BreadError
+from ..domain.events import Erased
 from ..domain.ports import Logged
-from ..projections.crumbs import Crumb, HumanRequired
+from ..projections.crumbs import AgentError, Crumb, HumanRequired
+from ..projections.render import RunInfo, crumb_of, run_of
 from ..transport.cursor import Cursor
 from . import reads
 from .observer import Observer
@@ -19,15 +25,42 @@ if TYPE_CHECKING:
 
 Listener = Callable[[Any], Awaitable[None] | None]
 logger = logging.getLogger("bread")
+TOLD = 1024
+DRAIN_SECONDS = 0.005
+
+
+@dataclass(slots=True)
+class Told:
+    """How far the listeners have heard the log of a root."""
+
+    seq: int
+    info: RunInfo | None = None
+
+
+@dataclass(slots=True)
+class Followed:
+    """A root whose log is being read for the listeners. `latest` is the last event that is known to be there."""
+
+    latest: int = 0
+    observer: Observer | None = None
+    calling: bool = False
+    last_words: list[Logged] = field(default_factory=list)
+
+    def has_heard(self, seq: int) -> bool:
+        return self.observer is not None and self.observer.seq >= seq and not self.calling
 
 
 class Listeners:
-    """One observer for each tree that something happens in, for as long as it does; what it sees goes to everybody."""
+    """One observer for each tree that something happens in, for as long as it does; what it sees goes to everybody.
 
-    def __init__(self, engine: Callable[[], Engine]) -> None:
-        self._engine = engine
+    Own commits are told at once and those of other processes a moment later, so events may be heard of out of order.
+    How far a root has been told is kept for the last roots that rested, longer than such a moment.
+    """
+
+    def __init__(self) -> None:
         self._by_event: dict[str, list[Listener]] = {"crumb": [], "human:required": []}
-        self._latest: dict[str, int] = {}
+        self._followed: dict[str, Followed] = {}
+        self._told: dict[str, Told] = {}
 
     def add(self, event: Literal["crumb", "human:required"], listener: Listener) -> Callable[[], None]:
         if event not in self._by_event:
@@ -36,7 +69,7 @@ class Listeners:
         listeners.append(listener)
         return lambda: listeners.remove(listener) if listener in listeners else None
 
-    def hear(self, entries: list[Logged]) -> None:
+    def hear(self, engine: Engine, entries: list[Logged]) -> None:
         """Events were committed, here or elsewhere."""
         if not any(self._by_event.values()):
             return
@@ -44,32 +77,86 @@ class Listeners:
             root, seq = entry.recorded.meta.root, entry.recorded.meta.seq
             if root is None:
                 continue
-            if root not in self._latest:
-                self._engine().spawn(self._follow(root, seq - 1), f"listen {root}")
-            self._latest[root] = max(seq, self._latest.get(root, 0))
+            followed = self._followed.get(root)
+            if followed is None:
+                told = self._told.pop(root, None)
+                if told is not None and told.seq >= seq:
+                    self._remember(root, told)
+                    continue
+                followed = self._followed[root] = Followed()
+                engine.spawn(self._follow(engine, root, followed, told, seq, engine.journal.heard), f"listen {root}")
+            followed.latest = max(seq, followed.latest)
+            if isinstance(entry.recorded.event, CheckpointDiscarded | Erased):
+                followed.last_words.append(entry)
 
-    async def _follow(self, root: str, after: int) -> None:
+    async def drain(self, seconds: float) -> None:
+        """Wait until everything that was committed by now has been heard, but not longer than that."""
+        until = {root: followed.latest for root, followed in self._followed.items()}
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and any(
+            not followed.has_heard(until[root]) for root, followed in self._followed.items() if root in until
+        ):
+            await asyncio.sleep(DRAIN_SECONDS)
+
+    def _remember(self, root: str, told: Told) -> None:
+        self._told[root] = told
+        if len(self._told) > TOLD:
+            del self._told[next(iter(self._told))]
+
+    async def _follow(
+        self, engine: Engine, root: str, followed: Followed, told: Told | None, seq: int, position: int
+    ) -> None:
+        if told is None:
+            # What others have committed to it and this process has not been told of yet comes first.
+            foreign = await engine.journal.ask(reads.first_foreign, root, position, seq, engine.worker)
+            told = Told((foreign or seq) - 1)
         try:
-            while self._latest[root] > after:
-                info = await self._engine().journal.ask(reads.run_info, root)
-                observer = Observer(self._engine(), info, Cursor(after), at_rest=True)
-                async for crumb in observer.crumbs():
-                    await self._call(crumb)
-                after = observer.seq
+            while followed.latest > told.seq:
+                told.info = await engine.journal.ask(reads.run_info, root)
+                followed.observer = Observer(engine, told.info, Cursor(told.seq), at_rest=True)
+                try:
+                    async for crumb in followed.observer.crumbs():
+                        await self._call(followed, crumb)
+                        if isinstance(crumb, AgentError) and crumb.code == "SESSION_DELETED":
+                            return
+                finally:
+                    told.seq = followed.observer.seq
         except BreadError as error:
-            if error.code not in ("RUN_NOT_FOUND", "NOT_OPEN"):
+            if error.code == "RUN_NOT_FOUND":
+                # It was deleted while nobody followed it: what there is to show of that was told with the commit.
+                for crumb in _shown(followed.last_words, root, told):
+                    await self._call(followed, crumb)
+            elif error.code != "NOT_OPEN":
                 raise
         finally:
-            self._latest.pop(root, None)
+            del self._followed[root]
+            self._remember(root, told)
 
-    async def _call(self, crumb: Crumb) -> None:
+    async def _call(self, followed: Followed, crumb: Crumb) -> None:
         heard = list(self._by_event["crumb"])
         if isinstance(crumb, HumanRequired):
             heard += self._by_event["human:required"]
+        followed.calling = True
         for listener in heard:
             try:
                 result = listener(crumb)
                 if isawaitable(result):
                     await result
+            except asyncio.CancelledError:
+                if (task := asyncio.current_task()) is None or task.cancelling():
+                    raise
+                logger.exception("a listener failed on %s", type(crumb).__name__)
             except Exception:
                 logger.exception("a listener failed on %s", type(crumb).__name__)
+        followed.calling = False
+
+
+def _shown(entries: list[Logged], root: str, told: Told) -> Iterator[Crumb]:
+    for entry in entries:
+        meta = entry.recorded.meta
+        info = told.info or RunInfo(root, root, meta.session or "", "")
+        if meta.seq > told.seq and run_of(entry) is not None:
+            told.seq = meta.seq
+            crumb = crumb_of(entry, info, str(meta.seq))
+            if crumb is not None:
+                yield crumb

@@ -5,11 +5,11 @@ Replay from the store, then frames from the hub; what is not newer is dropped, a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ..domain.errors import BreadError
+from ..domain.errors import InvalidInput
 from ..domain.events import Erased
 from ..domain.messages import read_turn
 from ..domain.ports import Logged
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 PAGE = 200
-_VOIDS_TEXT = (ModelFailed, RunTaken, RunCancelled, RunFailed, Erased)
+_ENDS_ATTEMPT = (ModelResponded, ModelFailed, RunTaken, RunCancelled, RunFailed, Erased)
 _ENDS_ROOT = (RunCompleted, RunFailed, RunCancelled, Erased)
 _HINTS: dict[str, type[Crumb]] = {
     "reasoning": ReasoningDelta,
@@ -72,7 +72,7 @@ class Observer:
         self.parked = False
         self._ended = False
 
-    async def crumbs(self) -> AsyncIterator[Crumb]:
+    async def crumbs(self) -> AsyncGenerator[Crumb, None]:
         """The crumbs, to the end. Closing the iterator early is fine; the last crumb's cursor continues it."""
         subscription = self._engine.hub.subscribe(self._root.run_id)
         try:
@@ -87,7 +87,7 @@ class Observer:
                         yield crumb
                     continue
                 if isinstance(frame, TextFrame):
-                    if (piece := self._live_text(frame)) is not None:
+                    if (piece := await self._live_text(frame)) is not None:
                         yield piece
                 elif isinstance(frame, HintFrame):
                     yield self._hint(frame)
@@ -111,13 +111,14 @@ class Observer:
         for base in self._texts:
             for entry in await self._engine.journal.log(self._root.run_id, base - 1, 1):
                 self._bases[base] = entry.recorded.stream
+                self._floor[entry.recorded.stream] = base
 
     async def _catch_up(self) -> AsyncIterator[Crumb]:
         """What the store has, then what is being said at this moment."""
         async for crumb in self._replay():
             yield crumb
         for frame in () if self._ended else self._engine.hub.live_texts(self._root.run_id):
-            if (piece := self._live_text(frame)) is not None:
+            if (piece := await self._live_text(frame)) is not None:
                 yield piece
 
     async def _replay(self) -> AsyncIterator[Crumb]:
@@ -132,31 +133,31 @@ class Observer:
             for entry in page:
                 if self._ended and self._first_rest:
                     return
-                self._ended = False
                 for crumb in await self._show(entry):
                     yield crumb
-            if len(page) < PAGE and not (recent and self._ended and not self._first_rest):
-                break
-        if not page and not self._ended:
-            erased = await self._erased()
-            if erased is not None:
-                yield erased
+            if len(page) == PAGE or (recent and self._ended and not self._first_rest):
+                continue
+            if page or self._ended:
+                return
+            # Nothing new: the run may have ended before the cursor, or be gone with its session.
+            now = await self._engine.journal.ask(reads.standing, root)
+            if now.status is None:
+                for crumb in self._erased():
+                    yield crumb
+                return
+            if now.seq < self.seq:
+                raise InvalidInput("INPUT_INVALID", f"cursor: {root} has no event {self.seq} yet", run_id=root)
+            if now.seq == self.seq:
+                at_rest = self._at_rest and not self._first_rest and now.parked
+                self._ended = at_rest or now.status not in ("running", "suspended")
+                return
 
-    async def _erased(self) -> Crumb | None:
-        """The last crumb of a run whose session was deleted while nobody was looking."""
-        try:
-            await self._engine.journal.ask(reads.run_info, self._root.run_id)
-        except BreadError as error:
-            if error.code != "RUN_NOT_FOUND":
-                raise
-            self._ended = True
-            self.seq += 1
-            return AgentError(**self._common(self._root), code="SESSION_DELETED", message="the session was deleted")
-        # Nothing new, and the run is there: it may have ended before the cursor.
-        self._ended = await self._engine.journal.ask(reads.has_ended, self._root.run_id)
-        if not self._ended and self._at_rest and not self._first_rest:
-            self._ended = (await self._engine.journal.ask(reads.run_state, self._root.run_id)).parked
-        return None
+    def _erased(self) -> Iterator[Crumb]:
+        """The last crumbs of a run whose session was deleted while nobody was looking."""
+        yield from self._void(self._root)
+        self._ended = True
+        self.seq += 1
+        yield AgentError(**self._common(self._root), code="SESSION_DELETED", message="the session was deleted")
 
     # --- one entry
 
@@ -166,18 +167,15 @@ class Observer:
         recorded, event = entry.recorded, entry.recorded.event
         run_id, seq = run_of(entry), recorded.meta.seq
         shown: list[Crumb] = []
-        seen = 0
-        if run_id is not None and recorded.stream == run_id and isinstance(event, (ModelResponded, *_VOIDS_TEXT)):
-            if isinstance(event, ModelResponded):
-                seen = self._texts.pop(event.base, 0)
-                self._bases.pop(event.base, None)
-            shown += self._void(await self._info(run_id))
+        if run_id is not None and recorded.stream == run_id and isinstance(event, _ENDS_ATTEMPT):
+            own = event.base if isinstance(event, ModelResponded) else None
+            shown += self._void(await self._info(run_id), but=own)
             self._floor[run_id] = seq
         self.seq = seq
         if run_id is not None:
             info = await self._info(run_id)
             if isinstance(event, ModelResponded):
-                shown += self._rest_of_text(info, event, seen, recorded.meta.at)
+                shown += self._rest_of_text(info, event, recorded.meta.at)
             elif (crumb := crumb_of(entry, info, self._cursor())) is not None:
                 shown.append(crumb)
         if recorded.stream == self._root.run_id:
@@ -185,23 +183,25 @@ class Observer:
             self._ended = isinstance(event, _ENDS_ROOT) or (self._at_rest and self.parked)
         return shown
 
-    def _rest_of_text(self, info: RunInfo, event: ModelResponded, seen: int, at: float) -> Iterator[Crumb]:
+    def _rest_of_text(self, info: RunInfo, event: ModelResponded, at: float) -> Iterator[Crumb]:
         """The text of a turn from where this observer stands: all of it, some, or nothing that is new."""
+        seen = self._texts.pop(event.base, 0)
+        self._bases.pop(event.base, None)
         if rest := read_turn(event.message).text[seen:]:
             yield TextDelta(**self._common(info, at), text=rest, base=event.base, offset=seen)
 
-    def _void(self, info: RunInfo) -> Iterator[Crumb]:
-        for base in [base for base, owner in self._bases.items() if owner == info.run_id]:
+    def _void(self, info: RunInfo, but: int | None = None) -> Iterator[Crumb]:
+        for base in [base for base, owner in self._bases.items() if owner == info.run_id and base != but]:
             self._bases.pop(base)
             if self._texts.pop(base, 0):
                 yield TextReset(**self._common(info), base=base)
 
     # --- live frames
 
-    def _live_text(self, frame: TextFrame) -> Crumb | None:
+    async def _live_text(self, frame: TextFrame) -> Crumb | None:
         """A piece of text, if it goes on exactly where this observer stands; else the durable turn brings it."""
         info = self._infos.get(frame.run_id)
-        if info is None or frame.base > self.seq or frame.base < self._floor.get(frame.run_id, 0):
+        if info is None or frame.base > self.seq or frame.base < await self._floor_of(frame):
             return None
         seen = self._texts.get(frame.base, 0)
         text = frame.text[max(0, seen - frame.offset) :]
@@ -212,6 +212,19 @@ class Observer:
         self._bases[frame.base] = frame.run_id
         self._texts[frame.base] = seen + len(text)
         return TextDelta(**self._common(info), text=text, base=frame.base, offset=seen)
+
+    async def _floor_of(self, frame: TextFrame) -> int:
+        """Where the run's present attempt can have started at the earliest; what is still said of others is void."""
+        run_id, after = frame.run_id, frame.base
+        if run_id not in self._floor:
+            floor = after  # a cursor that is past the end of an attempt may meet its last words
+            while after < self.seq and (page := await self._engine.journal.log(self._root.run_id, after, PAGE)):
+                for recorded in (entry.recorded for entry in page):
+                    after = recorded.meta.seq
+                    if after <= self.seq and recorded.stream == run_id and isinstance(recorded.event, _ENDS_ATTEMPT):
+                        floor = after
+            self._floor[run_id] = floor
+        return self._floor[run_id]
 
     def _hint(self, frame: HintFrame) -> Crumb:
         info = self._infos.get(frame.run_id, self._root)

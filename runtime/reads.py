@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from ..domain.checkpoint import CheckpointOpened
 from ..domain.envelope import Recorded
 from ..domain.errors import InvalidInput, StoreUnreadable, run_not_found, session_not_found
 from ..domain.ports import Logged
-from ..domain.run_events import Resumed, RunCompleted, RunStarted
+from ..domain.run_events import Parked, Resumed, RunCompleted, RunStarted
 from ..domain.run_state import RunState
 from ..domain.session import session_stream
 from ..projections.lists import Checkpoint, Page, Run, Session, checkpoint_view
@@ -50,7 +51,7 @@ def with_subjects(cursor: sqlite3.Cursor, page: Sequence[Recorded]) -> list[Logg
     return entries
 
 
-def since(cursor: sqlite3.Cursor, position: int, limit: int) -> tuple[list[Logged], int, list[str]]:
+def recorded_since(cursor: sqlite3.Cursor, position: int, limit: int) -> tuple[list[Recorded], int, list[str]]:
     """A page of the whole store after a position: what can be read of it, where it ends, and what cannot be read."""
     cursor.execute(
         "SELECT originator_id, originator_version, topic, state, rowid FROM stored_events"
@@ -63,7 +64,22 @@ def since(cursor: sqlite3.Cursor, position: int, limit: int) -> tuple[list[Logge
             page.append(decode_event(*row))
         except StoreUnreadable as error:
             unknown.append(f"{row[0]}: {error}")
-    return with_subjects(cursor, page), rows[-1][4] if rows else position, unknown
+    return page, rows[-1][4] if rows else position, unknown
+
+
+def since(cursor: sqlite3.Cursor, position: int, limit: int) -> tuple[list[Logged], int, list[str]]:
+    """The same with the payloads that the events point to; an event whose payload cannot be read counts as unread."""
+    page, last, unknown = recorded_since(cursor, position, limit)
+    try:
+        return with_subjects(cursor, page), last, unknown
+    except StoreUnreadable:
+        readable = []
+        for recorded in page:
+            try:
+                readable += with_subjects(cursor, [recorded])
+            except StoreUnreadable as error:
+                unknown.append(f"{recorded.stream}: {error}")
+        return readable, last, unknown
 
 
 def last_position(cursor: sqlite3.Cursor) -> int:
@@ -86,6 +102,17 @@ def run_info(cursor: sqlite3.Cursor, run_id: str) -> RunInfo:
     if row is None:
         raise run_not_found(run_id)
     return RunInfo(*row)
+
+
+def first_foreign(cursor: sqlite3.Cursor, root: str, position: int, before: int, worker: str) -> int | None:
+    """The seq, below `before`, of a root's first event after a position of the store that another worker wrote."""
+    cursor.execute(
+        "SELECT e.originator_id, e.originator_version, e.topic, e.state, e.rowid FROM bread_log l"
+        " JOIN stored_events e ON e.rowid = l.position WHERE l.root = ? AND l.seq < ? AND l.position > ? ORDER BY l.seq",
+        (root, before, position),
+    )
+    recorded = (decode_event(*row) for row in cursor.fetchall())
+    return next((one.meta.seq for one in recorded if one.meta.worker != worker), None)
 
 
 def last_seq(cursor: sqlite3.Cursor, root: str) -> int:
@@ -125,14 +152,12 @@ def idle_work(cursor: sqlite3.Cursor) -> list[Idle]:
     return [Idle(*row) for row in cursor.fetchall()]
 
 
-def next_deadline(cursor: sqlite3.Cursor) -> tuple[str, float] | None:
-    """The pending checkpoint that expires first, and when."""
+def overdue(cursor: sqlite3.Cursor, at: float) -> list[str]:
+    """The pending checkpoints whose deadline has passed at `at`, in the order of their deadlines."""
     cursor.execute(
-        "SELECT id, deadline FROM bread_checkpoints WHERE status = 'pending' AND deadline IS NOT NULL"
-        " ORDER BY deadline LIMIT 1"
+        "SELECT id FROM bread_checkpoints WHERE status = 'pending' AND deadline <= ? ORDER BY deadline", (at,)
     )
-    row = cursor.fetchone()
-    return (row[0], row[1]) if row else None
+    return [row[0] for row in cursor.fetchall()]
 
 
 # --- lists ------------------------------------------------------------------------------------------------------------
@@ -141,7 +166,7 @@ def next_deadline(cursor: sqlite3.Cursor) -> tuple[str, float] | None:
 def _page_start(cursor_text: str | None) -> int:
     if cursor_text is None:
         return 0
-    if not cursor_text.isascii() or not cursor_text.isdigit():
+    if not isinstance(cursor_text, str) or not re.fullmatch("[0-9]{1,18}", cursor_text):
         raise InvalidInput("INPUT_INVALID", f"cursor {cursor_text!r}: expected the `next` of an earlier page")
     return int(cursor_text)
 
@@ -318,8 +343,22 @@ def session_events(cursor: sqlite3.Cursor, session_id: str) -> list[list[Recorde
     return [stream(cursor, root) for _, root in _roots_of(cursor, session_id)]
 
 
-def has_ended(cursor: sqlite3.Cursor, run_id: str) -> bool:
-    """Whether a run is terminal now."""
-    cursor.execute("SELECT status FROM bread_runs WHERE id = ?", (run_id,))
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a root's log stands at one moment. `status` is None if the run is not there."""
+
+    status: str | None
+    seq: int
+    parked: bool
+
+
+def standing(cursor: sqlite3.Cursor, root: str) -> Standing:
+    cursor.execute("SELECT status FROM bread_runs WHERE id = ?", (root,))
     row = cursor.fetchone()
-    return row is None or row[0] not in ("running", "suspended")
+    cursor.execute(
+        "SELECT l.seq, e.topic FROM bread_log l JOIN stored_events e ON e.rowid = l.position WHERE l.root = ?"
+        " ORDER BY l.seq DESC LIMIT 1",
+        (root,),
+    )
+    seq, topic = cursor.fetchone() or (0, "")
+    return Standing(row[0] if row else None, seq, topic.startswith(f"{Parked.NAME}@"))

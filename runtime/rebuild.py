@@ -58,7 +58,7 @@ def rows_of(stream: str, events: list[Recorded]) -> StreamRows:
         run = fold_run(stream, events)
         if run.status == "erased":
             return StreamRows()
-        found = StreamRows("bread_runs", run_row(run, events[-1]))
+        found = StreamRows("bread_runs", run_row(run, events[0], events[-1]))
     found.log = [(e.meta.root, e.meta.seq, e.position) for e in events if e.meta.root is not None]
     return found
 
@@ -100,6 +100,9 @@ def check(cursor: sqlite3.Cursor, progress: Callable[[int], None] = lambda strea
         except BreadError as error:
             report.add(f"{stream}: {error}")
             continue
+        except Exception as error:  # damage may have any shape, and a check must see it through
+            report.add(f"{stream}: does not load: {type(error).__name__}: {error}")
+            continue
         counts["bread_log"] += len(found.log)
         counts["bread_tags"] += len(found.tags)
         if found.table is not None:
@@ -122,6 +125,10 @@ def _compare_row(cursor: sqlite3.Cursor, found: StreamRows, report: Report) -> N
     if row is None:
         report.add(f"{found.row['id']}: no row in {found.table}")
         return
+    if found.table == "bread_sessions":
+        cursor.execute("SELECT key, value, session FROM bread_tags WHERE session = ? ORDER BY key", (found.row["id"],))
+        if [tuple(tag) for tag in cursor.fetchall()] != found.tags:
+            report.add(f"{found.row['id']}: its tags are not those of the log")
     for column, value in zip(columns, row, strict=True):
         if value != found.row[column]:
             report.add(f"{found.row['id']}: {column} is {value!r} in {found.table}, the log says {found.row[column]!r}")

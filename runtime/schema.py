@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel
@@ -9,6 +10,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from ..domain.errors import InvalidInput
 from ..domain.events import JsonValue
+from ..transport.codec import pack
 
 MAX_PROBLEMS = 20
 
@@ -25,24 +27,59 @@ def schema_of(shape: Any, what: str) -> JsonValue:
             Draft202012Validator.check_schema(shape)
         except SchemaError as error:
             raise InvalidInput("INPUT_INVALID", f"{what}: not a JSON Schema: {error.message}") from error
+        _check_refs(shape, what)
         return shape
     raise InvalidInput("INPUT_INVALID", f"{what}: expected a pydantic model class or a JSON Schema dict")
+
+
+def _check_refs(shape: dict[str, Any], what: str) -> None:
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012
+
+    resolver = Registry().resolver_with_root(DRAFT202012.create_resource(shape))
+    for ref in _refs(shape):
+        try:
+            resolver.lookup(ref)
+        except Unresolvable as error:
+            raise InvalidInput("INPUT_INVALID", f"{what}: nothing is found at its $ref {ref!r}") from error
+
+
+def _refs(part: Any) -> Iterator[str]:
+    """Every `$ref` below; of parts with an `$id` of their own none, since theirs are relative to that."""
+    if isinstance(part, dict):
+        if isinstance(ref := part.get("$ref"), str):
+            yield ref
+        for name, value in part.items():
+            if name not in ("const", "default", "enum", "examples") and not (
+                isinstance(value, dict) and "$id" in value
+            ):
+                yield from _refs(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from _refs(value)
 
 
 def problems(value: JsonValue, schema: JsonValue) -> list[str]:
     """The places where a value does not fit a schema, as `path: what is wrong`; none if it fits."""
     # Imported when first needed: lists and `--help` do not pay for it.
     from jsonschema import Draft202012Validator, FormatChecker
+    from referencing import Registry
 
     if not isinstance(schema, dict):
         return []
-    validator = Draft202012Validator(schema, format_checker=FormatChecker())
+    # With a registry of its own nothing is fetched from where a `$ref` points to.
+    validator = Draft202012Validator(schema, format_checker=FormatChecker(), registry=Registry())
     found = []
-    for error in validator.iter_errors(value):
-        place = ".".join(str(part) for part in error.absolute_path) or "(answer)"
-        found.append(f"{place}: {error.message[:300]}")
-        if len(found) == MAX_PROBLEMS:
-            break
+    try:
+        for error in validator.iter_errors(value):
+            place = ".".join(str(part) for part in error.absolute_path) or "(answer)"
+            found.append(f"{place}: {error.message[:300]}")
+            if len(found) == MAX_PROBLEMS:
+                break
+    except Exception as error:
+        # A schema that cannot be followed (a `$ref` to nowhere, or to itself) lets nothing through.
+        found.append(f"(schema): it cannot be checked: {type(error).__name__}: {str(error)[:300]}")
     return found
 
 
@@ -50,6 +87,7 @@ def to_json(value: Any, what: str) -> JsonValue:
     """A value as JSON data (also models, dataclasses, datetimes and the like); INPUT_INVALID if it has no JSON form."""
     try:
         plain: JsonValue = to_jsonable_python(value, inf_nan_mode="strings")
+        pack(plain)  # what cannot be stored is refused here, not in the commit
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise InvalidInput("INPUT_INVALID", f"{what}: {type(value).__name__} has no JSON form: {error}") from error
     return plain

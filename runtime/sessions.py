@@ -16,7 +16,7 @@ from ..domain.names import check_tags
 from ..projections.history import messages_of
 from ..projections.lists import Page, Session
 from . import reads
-from .door import Door
+from .door import Door, checked
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -39,7 +39,7 @@ class Sessions:
         return await self._engine().journal.ask(
             reads.list_sessions,
             tenant="default",
-            tags=check_tags(dict(tags or {})),
+            tags=check_tags(tags),
             limit=reads.check_limit(limit),
             after=cursor,
         )
@@ -51,7 +51,7 @@ class Sessions:
 
     async def delete(self, session_id: str, *, by: Principal = APP) -> bool:
         """Erase a session and all it owns. False if there was nothing to delete."""
-        return await Door(self._engine()).delete_session(DeleteSession(session=session_id, by=by))
+        return await Door(self._engine()).delete_session(checked(DeleteSession, session=session_id, by=by))
 
     async def cleanup(
         self,
@@ -76,7 +76,7 @@ class Sessions:
             reads.idle_sessions,
             tenant="default",
             idle_before=idle_before,
-            tags=check_tags(dict(tags or {})),
+            tags=check_tags(tags),
             keep_pending=keep_pending,
         )
         for session_id in found:

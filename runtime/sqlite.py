@@ -6,6 +6,7 @@ import os
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from ..domain.checkpoint import CheckpointState
 from ..domain.envelope import Recorded
-from ..domain.errors import StoreUnavailable, StoreUnreadable
+from ..domain.errors import BreadError, InvalidInput, StoreUnavailable, StoreUnreadable
 from ..domain.run_state import RunState
 from ..domain.session import SessionState
 from ..projections.rows import (
@@ -27,8 +28,7 @@ from ..projections.rows import (
 )
 from ..transport.codec import decode_event, stored_form
 from .sqlite_log import APPLICATION_ID, LOCK_TIMEOUT, SCHEMA_VERSION, EventLog, connect
-from .unit import Collision
-
+from .unit import Collision, Spoiled
 
 ROWS = 1000  # a statement; SQLite takes 32,766 values
 
@@ -50,28 +50,10 @@ class SQLiteTransaction:
     def __init__(self, cursor: sqlite3.Cursor) -> None:
         self.cursor = cursor
         self._execute = cursor.execute
-        self._position: int | None = None
-        self._placed: list[Recorded] = []
         self.first: int | None = None
         self.last = 0
         self.wrote = False
         self.erased = False
-
-    def savepoint(self) -> None:
-        self._execute("SAVEPOINT decision")
-
-    def release(self) -> None:
-        self._execute("RELEASE decision")
-        if self._placed:
-            self.first = self.first or self._placed[0].position
-            self.last = self._placed[-1].position
-            self._placed = []
-
-    def rollback_to_savepoint(self) -> None:
-        if self.cursor.connection.in_transaction:  # a full disk has rolled the whole transaction back already
-            self._execute("ROLLBACK TO decision")
-            self._execute("RELEASE decision")
-        self._position, self._placed = None, []
 
     def read(self, stream: str, after: int) -> list[Recorded]:
         return select_events(self.cursor, "originator_id = ? AND originator_version > ?", (stream, after))
@@ -89,36 +71,31 @@ class SQLiteTransaction:
         return (self.cursor.fetchone()[0] or 0) + 1
 
     def insert(self, events: Sequence[Recorded]) -> list[Recorded]:
-        if self._position is None:
-            self._execute("SELECT seq FROM sqlite_sequence WHERE name = 'stored_events'")
-            row = self.cursor.fetchone()
-            self._position = row[0] if row else 0
-        placed = [
-            Recorded(e.stream, e.version, e.event, e.meta, self._position + offset)
-            for offset, e in enumerate(events, 1)
-        ]
+        rows = [(e.stream, e.version, *stored_form(e)) for e in events]
+        positions: list[int] = []
         try:
-            self._insert(
-                "stored_events (rowid, originator_id, originator_version, topic, state)",
-                [(e.position, e.stream, e.version, *stored_form(e)) for e in placed],
-            )
+            for chunk in _chunks(rows):
+                columns = "stored_events (originator_id, originator_version, topic, state)"
+                positions += [row[0] for row in self._insert(columns, chunk, "RETURNING rowid")]
         except sqlite3.IntegrityError as error:
-            raise Collision from error
-        self._insert(
-            "bread_log (root, seq, position)",
-            [(e.meta.root, e.meta.seq, e.position) for e in placed if e.meta.root is not None],
-        )
-        self._position += len(placed)
-        self._placed = placed
+            raise (Spoiled if positions else Collision) from error
+        placed = [
+            Recorded(e.stream, e.version, e.event, e.meta, position)
+            for e, position in zip(events, positions, strict=True)
+        ]
+        for chunk in _chunks([(e.meta.root, e.meta.seq, e.position) for e in placed if e.meta.root is not None]):
+            self._insert("bread_log (root, seq, position)", chunk)
+        self.first = self.first or placed[0].position
+        self.last = placed[-1].position
         self.wrote = True
         return placed
 
-    def _insert(self, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    def _insert(self, columns: str, rows: Sequence[tuple[Any, ...]], returning: str = "") -> list[Any]:
         # Many rows a statement: at the end of each one this thread may have to wait for the interpreter.
-        for start in range(0, len(rows), ROWS):
-            chunk = rows[start : start + ROWS]
-            places = ",".join([f"({','.join('?' * len(chunk[0]))})"] * len(chunk))
-            self._execute(f"INSERT INTO {columns} VALUES {places}", [value for row in chunk for value in row])  # noqa: S608
+        places = ",".join([f"({','.join('?' * len(rows[0]))})"] * len(rows))
+        values = [value for row in rows for value in row]
+        self._execute(f"INSERT INTO {columns} VALUES {places} {returning}", values)  # noqa: S608
+        return self.cursor.fetchall()
 
     def erase(self, stream: str, below: int) -> None:
         self._execute("DELETE FROM stored_events WHERE originator_id = ? AND originator_version < ?", (stream, below))
@@ -136,7 +113,7 @@ class SQLiteTransaction:
                 self._execute("DELETE FROM bread_tags WHERE session = ?", (one,))
 
     def put_run(self, state: RunState, events: Sequence[Recorded]) -> None:
-        self._execute(PUT_RUN, run_row(state, events[-1]))
+        self._execute(PUT_RUN, run_row(state, events[0], events[-1]))
 
     def put_checkpoint(self, state: CheckpointState, events: Sequence[Recorded]) -> None:
         self._execute(PUT_CHECKPOINT, checkpoint_row(state, events[0], events[-1]))
@@ -144,6 +121,8 @@ class SQLiteTransaction:
     def put_session(self, state: SessionState, events: Sequence[Recorded]) -> None:
         if events[0].version == 1:
             self._execute(PUT_SESSION, session_row(state, events[0]))
+            if not state.tags:
+                return
         self._execute("DELETE FROM bread_tags WHERE session = ?", (state.id,))
         self.cursor.executemany("INSERT INTO bread_tags (key, value, session) VALUES (?,?,?)", tag_rows(state))
 
@@ -172,6 +151,10 @@ class SQLiteTransaction:
         return run_ids, [row[0] for row in self.cursor.fetchall()]
 
 
+def _chunks(rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
+    return (rows[start : start + ROWS] for start in range(0, len(rows), ROWS))
+
+
 def select_events(cursor: sqlite3.Cursor, where: str, values: Sequence[Any], limit: int = -1) -> list[Recorded]:
     """Recorded events in log order; `where` is ours, the values are bound."""
     cursor.execute(
@@ -188,8 +171,8 @@ class SQLiteStore:
     def __init__(self, database: str, log: EventLog) -> None:
         self.database, self.log = database, log
         self.in_memory = "mode=memory" in database
-        self.own: dict[int, int] = {}
-        self._residue = False
+        self._own: deque[tuple[int, int]] = deque()
+        self.residue = False
         self._writer = connect(database)
         self._writing = threading.Lock()
         # Connections to shared memory exclude each other; readers of a file need no lock.
@@ -205,19 +188,32 @@ class SQLiteStore:
             tx = SQLiteTransaction(cursor)
             try:
                 yield tx
-                if tx.first is not None and not self.in_memory:
-                    self.own[tx.first] = tx.last
                 cursor.execute("COMMIT" if tx.wrote else "ROLLBACK")
             except BaseException:
-                if tx.first is not None:
-                    self.own.pop(tx.first, None)
                 if self._writer.in_transaction:
                     cursor.execute("ROLLBACK")
                 raise
-            self._residue = self._residue or (tx.erased and not self.in_memory)
-            if self._residue:
-                # What was erased must not stay in the write-ahead log; a reader in the way makes it wait for the next.
-                self._residue = bool(cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+            if tx.first is not None and not self.in_memory:
+                self._own.append((tx.first, tx.last))  # not before: what fails to commit leaves its places to others
+            if tx.erased and not self.in_memory:
+                self.residue = True
+                self._scrub(cursor)
+
+    def scrub(self) -> None:
+        """Empty the write-ahead log of what was erased, if a reader was in the way when that was due."""
+        with _translated(), self._writing:
+            self._scrub(self._writer.cursor())
+
+    def _scrub(self, cursor: sqlite3.Cursor) -> None:
+        # A reader that is in the way is not waited for: others want to write meanwhile.
+        cursor.execute("PRAGMA busy_timeout = 0")
+        try:
+            self.residue = bool(cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error):
+                raise
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout = {LOCK_TIMEOUT * 1000}")
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Cursor]:
@@ -233,10 +229,17 @@ class SQLiteStore:
             finally:
                 cursor.execute("ROLLBACK")
 
+    def explain(self, error: BaseException) -> BaseException:
+        ours = _in_our_terms(error)
+        if ours is None:
+            return error
+        ours.__cause__ = error
+        return ours
+
     def skip_own(self, position: int) -> int:
         """The position before the next event after `position` that another process wrote, as far as is known."""
-        while (last := self.own.pop(position + 1, None)) is not None:
-            position = last
+        while self._own and self._own[0][0] <= position + 1:
+            position = max(position, self._own.popleft()[1])
         return position
 
     def close(self) -> None:
@@ -267,16 +270,20 @@ def _translated() -> Iterator[None]:
     """The driver's errors in our terms: undecided (STORE_UNAVAILABLE), or a file that cannot be read."""
     try:
         yield
-    except sqlite3.DatabaseError as error:
-        raise _in_our_terms(error) from error
     except Exception as error:
         cause = error.__cause__ or error.__context__
-        if type(error).__module__ == "eventsourcing.persistence" and isinstance(cause, sqlite3.Error):
-            raise _in_our_terms(cause) from error
-        raise
+        from_library = type(error).__module__ == "eventsourcing.persistence" and isinstance(cause, sqlite3.Error)
+        ours = _in_our_terms(cause if from_library else error)
+        if ours is None:
+            raise
+        raise ours from error
 
 
-def _in_our_terms(error: sqlite3.Error) -> StoreUnavailable | StoreUnreadable:
+def _in_our_terms(error: BaseException | None) -> BreadError | None:
+    if isinstance(error, UnicodeEncodeError | OverflowError) or str(error).startswith("Error binding parameter"):
+        return InvalidInput("INPUT_INVALID", f"the store cannot look for such a value: {error}")
+    if not isinstance(error, sqlite3.Error):
+        return None
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreUnreadable("STORE_INVALID", f"the database is damaged or not one of bread's: {error}")
@@ -305,9 +312,22 @@ def open_sqlite(path: str | None, name: str) -> SQLiteStore:
         database = file.as_uri()
     try:
         with _translated():
-            return SQLiteStore(database, EventLog(database))
+            return _open(database)
     except (StoreUnavailable, StoreUnreadable) as error:
         raise type(error)(*_opening(error, path)) from error
+
+
+def _open(database: str) -> SQLiteStore:
+    # SQLite does not wait for others where a new file is switched to WAL, and many processes may open it at once.
+    deadline = time.monotonic() + LOCK_TIMEOUT
+    while True:
+        try:
+            return SQLiteStore(database, EventLog(database))
+        except Exception as error:
+            cause = error if isinstance(error, sqlite3.Error) else error.__cause__
+            if not isinstance(cause, sqlite3.Error) or not _is_busy(cause) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
 
 
 def _opening(error: StoreUnavailable | StoreUnreadable, path: str | None) -> tuple[str, ...]:

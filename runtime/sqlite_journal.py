@@ -47,11 +47,12 @@ class SQLiteJournal:
         self._stop = threading.Event()
         self._tail: threading.Thread | None = None
         self._position = 0
+        self.heard = 0
 
     async def open(self) -> None:
         self.writer.open()
         if self.path is not None:
-            self._position = await self.ask(reads.last_position)
+            self._position = self.heard = await self.ask(reads.last_position)
             loop = asyncio.get_running_loop()
             self._tail = threading.Thread(target=self._follow, args=(loop,), name="bread-tail", daemon=True)
             self._tail.start()
@@ -100,29 +101,35 @@ class SQLiteJournal:
                 version = connection.execute("PRAGMA data_version").fetchone()[0]
                 if version == seen:
                     continue
-                seen = version
-                self._hand_over(loop)
+                if self._hand_over(loop):
+                    seen = version
         except RuntimeError:
             return  # the loop is gone
         finally:
             connection.close()
 
-    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Tell what others have written so far; False if the store did not answer, and is to be asked again."""
         while True:
             self._position = self.store.skip_own(self._position)
             try:
                 with self.store.read() as cursor:
                     page, position, unknown = reads.since(cursor, self._position, TAIL_PAGE)
             except StoreUnavailable:
-                return  # the next change, or the next look at the store, brings it
+                return False
             if position == self._position:
-                return
+                return True
             self._position = position
             for what in unknown:
                 logger.error("another process wrote what this release cannot read: %s", what)
             foreign = [entry for entry in page if entry.recorded.meta.worker != self.worker]
             if foreign:
-                loop.call_soon_threadsafe(self.on_foreign, foreign)
+                loop.call_soon_threadsafe(self._tell, foreign, position)
+
+    def _tell(self, foreign: list[Logged], position: int) -> None:
+        # Up to `heard` the loop has been told of everything that others have written.
+        self.on_foreign(foreign)
+        self.heard = position
 
     async def check(self) -> Report:
         """Compare the log with itself and the views with the log."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
+import warnings
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -129,8 +130,7 @@ def define_tool(
 
     def make(function: Callable[..., Any]) -> Tool:
         tool_name = check_name(name or str(getattr(function, "__name__", "")), "tool")
-        model, context_parameter = _args_model(tool_name, function)
-        schema = model.model_json_schema()
+        model, schema, context_parameter = _args_model(tool_name, function)
         schema.pop("title", None)
         kind: Literal["async", "sync", "stream"] = "sync"
         if inspect.isasyncgenfunction(function):
@@ -143,7 +143,7 @@ def define_tool(
     return make if function is None else make(function)
 
 
-def _args_model(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel], str | None]:
+def _args_model(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel], dict[str, Any], str | None]:
     try:
         hints = typing.get_type_hints(function, include_extras=True)
     except Exception as error:
@@ -152,15 +152,21 @@ def _args_model(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel
     context_parameter = None
     for parameter in inspect.signature(function).parameters.values():
         annotation = hints.get(parameter.name, Any)
-        if annotation is ToolContext:
+        if annotation is ToolContext or ToolContext in typing.get_args(annotation):
             context_parameter = parameter.name
             continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise InvalidInput("INPUT_INVALID", f"tool {name}: parameter {parameter.name!r} must take a keyword")
+        if parameter.name.startswith("_"):
+            raise InvalidInput("INPUT_INVALID", f"tool {name}: parameter {parameter.name!r} must begin with a letter")
         default = ... if parameter.default is parameter.empty else parameter.default
         fields[parameter.name] = (annotation, default)
     try:
-        return create_model(f"{name}_args", __base__=_Args, **fields), context_parameter
+        with warnings.catch_warnings():
+            # An argument may be called as a method of pydantic's, `json` or `copy`: the model is ours and uses none.
+            warnings.filterwarnings("ignore", "Field name .* shadows", UserWarning)
+            model = create_model(f"{name}_args", __base__=_Args, **fields)
+        return model, model.model_json_schema(), context_parameter
     except Exception as error:
         raise InvalidInput("INPUT_INVALID", f"tool {name}: its parameters have no schema: {error}") from error
 

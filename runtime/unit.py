@@ -22,14 +22,12 @@ class Collision(Exception):
     """The store already holds an event at that (stream, version)."""
 
 
+class Spoiled(Exception):
+    """A decision failed after it had begun to write: its whole transaction has to go."""
+
+
 class WriteTransaction(Protocol):
     """What a store does inside its one write transaction. All of it under the lock, all of it synchronous."""
-
-    def savepoint(self) -> None: ...
-
-    def release(self) -> None: ...
-
-    def rollback_to_savepoint(self) -> None: ...
 
     def read(self, stream: str, after: int) -> list[Recorded]: ...
 
@@ -40,7 +38,7 @@ class WriteTransaction(Protocol):
     def next_seq(self, root: str) -> int: ...
 
     def insert(self, events: Sequence[Recorded]) -> list[Recorded]:
-        """Append, giving positions; raises Collision."""
+        """Append, giving positions; raises Collision, and then has written nothing."""
 
     def erase(self, stream: str, below: int) -> None: ...
 

@@ -43,7 +43,7 @@ def unpack(data: bytes) -> Any:
     """The value of msgpack bytes; StoreUnreadable (PROTOCOL_DECODE_ERROR) if they are none."""
     try:
         return msgpack.unpackb(data, ext_hook=_restore_ext, unicode_errors="surrogatepass", strict_map_key=False)
-    except (ValueError, msgpack.exceptions.UnpackException) as error:
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
         raise StoreUnreadable("PROTOCOL_DECODE_ERROR", "malformed msgpack") from error
 
 
@@ -75,18 +75,22 @@ def decode_event(stream: str, version: int, topic: str, state: bytes, position: 
     if not isinstance(envelope, list) or len(envelope) != 3 or envelope[0] != FORMAT:
         raise StoreUnreadable("PROTOCOL_DECODE_ERROR", f"event {version} of {stream}: unknown envelope", stream=stream)
     _, head, data = envelope
-    meta = Meta(
-        at=head["at"],
-        by=_principal(*head["by"]),
-        commit=head["commit"],
-        seq=head.get("seq", 0),
-        root=head.get("root", stream if "seq" in head else None),
-        session=head.get("session"),
-        cause=head.get("cause"),
-        worker=head.get("worker"),
-        tenant=head.get("tenant", "default"),
-        traceparent=head.get("traceparent"),
-    )
+    try:
+        meta = Meta(
+            at=head["at"],
+            by=_principal(*head["by"]),
+            commit=head["commit"],
+            seq=head.get("seq", 0),
+            root=head.get("root", stream if "seq" in head else None),
+            session=head.get("session"),
+            cause=head.get("cause"),
+            worker=head.get("worker"),
+            tenant=head.get("tenant", "default"),
+            traceparent=head.get("traceparent"),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        message = f"event {version} of {stream}: malformed envelope"
+        raise StoreUnreadable("PROTOCOL_DECODE_ERROR", message, stream=stream) from error
     return Recorded(stream, version, restore(topic, unpack(data)), meta, position)
 
 

@@ -36,4 +36,7 @@ def parse_cursor(text: str | None) -> Cursor:
     if shape is None:
         raise InvalidInput("INPUT_INVALID", f"cursor {text!r}: expected the `cursor` of a crumb")
     pairs = [pair.split(":") for pair in shape[2].split(",")] if shape[2] else []
-    return Cursor(int(shape[1]), {int(base): int(length) for base, length in pairs})
+    cursor = Cursor(int(shape[1]), {int(base): int(length) for base, length in pairs})
+    if any(not 0 < base <= cursor.seq for base in cursor.texts):
+        raise InvalidInput("INPUT_INVALID", f"cursor {text!r}: a text that begins after it")
+    return cursor

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..domain.errors import BreadError
 from ..domain.ports import Logged
 
 QUEUE = 512
@@ -68,10 +69,15 @@ class Subscription:
         self._lagging = True
         self._news.set()
 
+    def wake(self) -> None:
+        self._news.set()
+
     async def get(self) -> Frame:
-        while not self._frames and not self._lagging:
+        while not self._frames and not self._lagging and not self._hub.closed:
             self._news.clear()
             await self._news.wait()
+        if self._hub.closed and not self._frames:
+            raise BreadError("NOT_OPEN", "bread was closed while this stream was open")
         if self._lagging:
             self._lagging = False
             raise Lagging
@@ -93,6 +99,7 @@ class LocalHub:
     """Fans frames out by root. Everything here runs on the event loop and returns at once."""
 
     def __init__(self) -> None:
+        self.closed = False
         self._subscriptions: dict[str, set[Subscription]] = {}
         self._live: dict[str, dict[int, LiveText]] = {}
         self._recent: dict[str, deque[Logged]] = {}
@@ -151,6 +158,13 @@ class LocalHub:
     def live_texts(self, root: str) -> list[TextFrame]:
         """What is being said right now, each from its beginning."""
         return [TextFrame(live.run_id, base, 0, live.text) for base, live in self._live.get(root, {}).items()]
+
+    def close(self) -> None:
+        """End every subscription: with what it has still got, then with NOT_OPEN."""
+        self.closed = True
+        for subscriptions in self._subscriptions.values():
+            for subscription in subscriptions:
+                subscription.wake()
 
     def poke_all(self) -> None:
         """Make every observer look at the store once."""
