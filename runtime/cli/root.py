@@ -1,0 +1,77 @@
+"""The command tree and the options that come before every command."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from ...domain.errors import BreadError
+from . import audit, checkpoints, exits, runs, sessions
+from .output import lenient_streams
+from .place import Place
+
+app = typer.Typer(
+    name="bread",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=exits.HELP,
+)
+app.add_typer(checkpoints.app, name="checkpoints")
+app.add_typer(runs.app, name="runs")
+app.add_typer(sessions.app, name="sessions")
+app.add_typer(audit.app, name="audit")
+
+
+@app.callback()
+def bread(
+    context: typer.Context,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            envvar="BREAD_STORE", metavar="URL", help="Where the data is [default: sqlite:///.bread/bread.db]."
+        ),
+    ] = None,
+    agents: Annotated[
+        str | None,
+        typer.Option(
+            "--app",
+            envvar="BREAD_APP",
+            metavar="MODULE:ATTR",
+            help="The agents of this process: an Agent, a list of Agents, or a Bread.",
+        ),
+    ] = None,
+) -> None:
+    """Durable agents that stop, ask a person, and go on from where they stood.
+
+    Start with `bread demo`.
+    """
+    context.obj = Place(store or None, agents or None)
+
+
+@app.command()
+def demo(context: typer.Context) -> None:
+    """An agent asks, you answer, it goes on; kill it in between. Without a terminal it plays all of it by itself."""
+    from .demo import play
+
+    place: Place = context.obj
+    by_itself = sys.stdin is None or not sys.stdin.isatty()
+    place.perform(lambda: play(place, by_itself=by_itself))
+
+
+def run() -> None:
+    """Parse, perform, exit. An error is one line; a traceback is shown to nobody."""
+    lenient_streams()
+    try:
+        app()
+    except BreadError as error:
+        exits.report(error.code, error.message)
+    except Exception as error:
+        exits.report("INTERNAL_ERROR", f"{type(error).__name__}: {error}")
+    else:
+        return
+    sys.exit(exits.ERROR)

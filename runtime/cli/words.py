@@ -1,0 +1,60 @@
+"""Values as words on a terminal. What comes from models and people cannot steer it: control characters are shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from unicodedata import category
+
+SHORT = 160
+
+
+def plain(text: str) -> str:
+    """Text whose control, format and direction characters are written out (`\\x1b`); line breaks and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(char if _is_harmless(char) else char.encode("unicode_escape").decode() for char in text)
+
+
+def _is_harmless(char: str) -> bool:
+    kind = category(char)
+    return char in "\n\t" or not (kind.startswith("C") or kind in ("Zl", "Zp"))
+
+
+def one_line(text: str) -> str:
+    return " ".join(plain(text).split())
+
+
+def as_json(value: Any) -> str:
+    """A value as JSON on one line."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def shown(value: Any, limit: int | None = SHORT) -> str:
+    """A value as compact JSON on one line, cut at `limit` characters."""
+    text = one_line(as_json(value))
+    return text if limit is None else shorten(text, limit)
+
+
+def shorten(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}… ({len(text)} characters)"
+
+
+def moment(at: datetime) -> str:
+    """A time, to the millisecond, in UTC."""
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+
+
+def age(since: datetime) -> str:
+    """How long ago: `12s`, `5m`, `3h`, `9d`."""
+    seconds = max(0, int((datetime.now(UTC) - since).total_seconds()))
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def pairs(tags: Mapping[str, str]) -> str:
+    return " ".join(f"{key}={value}" for key, value in sorted(tags.items()))
