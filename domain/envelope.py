@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -25,8 +24,7 @@ APP = Principal()
 SYSTEM = Principal(kind="system", id="bread")
 
 
-@dataclass(frozen=True, slots=True)
-class Meta:
+class Meta(NamedTuple):
     """Facts of one commit, on each of its events. `at` is unix seconds; `seq` the place in the root's log (0: none)."""
 
     at: float
@@ -41,8 +39,7 @@ class Meta:
     traceparent: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(NamedTuple):
     """An event as the log holds it: `version` counts from 1 in its stream, `position` is global and only increases."""
 
     stream: str
@@ -61,8 +58,7 @@ class Recorded:
         return self.version
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(NamedTuple):
     """What a commit knows about itself before it is written; every event of the commit gets it as `Meta`."""
 
     at: float

@@ -7,12 +7,25 @@ imported because a database row names it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic import JsonValue as JsonValue
 
 from .errors import StoreUnreadable
+
+
+def finite(value: JsonValue) -> JsonValue:
+    """The value with NaN and the infinities, for which JSON has no numbers, as text."""
+    match value:
+        case float() if not isfinite(value):
+            return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+        case dict():
+            return {key: finite(one) for key, one in value.items()}
+        case list():
+            return [finite(one) for one in value]
+    return value
 
 
 class Event(BaseModel):
@@ -75,7 +88,7 @@ def restore(topic: str, data: dict[str, Any]) -> Event:
         return _validated(cls, topic, data)
     name, _, tail = topic.rpartition("@")
     cls = _CLASSES.get(name)
-    if cls is None or not tail.isdigit() or int(tail) > cls.VERSION or int(tail) < 1:
+    if cls is None or not tail.isdecimal() or int(tail) > cls.VERSION or int(tail) < 1:
         raise StoreUnreadable("EVENT_UNKNOWN", f"this release does not know the event {topic!r}", topic=topic)
     for version in range(int(tail), cls.VERSION):
         step = _UPCASTERS.get((name, version))

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from .errors import StoreUnreadable
-from .events import JsonValue
+from .events import JsonValue, finite
 
 NATIVE = "bread/1"
 
@@ -72,7 +72,7 @@ def native_message(text: str, calls: tuple[ToolUse, ...] = (), reasoning: str = 
     if text:
         data["text"] = text
     if calls:
-        data["calls"] = [{"tool": c.tool, "args": c.args} | ({"id": c.id} if c.id else {}) for c in calls]
+        data["calls"] = [{"tool": c.tool, "args": finite(c.args)} | ({"id": c.id} if c.id else {}) for c in calls]
     if reasoning:
         data["reasoning"] = reasoning
     return Message(codec=NATIVE, data=data)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from .commits import Streams
 from .envelope import Principal, Recorded
@@ -21,8 +21,7 @@ T = TypeVar("T")
 Decision = Callable[[Streams], T]
 
 
-@dataclass(frozen=True, slots=True)
-class Logged:
+class Logged(NamedTuple):
     """An entry of a root's log. `subject` is the recorded event that holds the payload which `recorded` points to."""
 
     recorded: Recorded

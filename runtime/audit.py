@@ -19,9 +19,9 @@ async def events(journal: SQLiteJournal, run_id: str | None) -> AsyncIterator[Re
             yield recorded
         return
     own = await journal.events(run_id)
-    if not own:
+    if not own or own[0].meta.root is None:
         raise NotFound("RUN_NOT_FOUND", f"no run {run_id!r}", run_id=run_id)
-    root, seq, found = own[0].meta.root or run_id, 0, False
+    root, seq, found = own[0].meta.root, 0, False
     while page := await journal.log(root, seq, PAGE):
         for entry in page:
             found, seq = True, entry.recorded.meta.seq

@@ -247,8 +247,9 @@ async def _execute(actor: Actor, tool: Tool, call: Call) -> Any:
 def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     try:
         return function(**arguments)
-    except StopIteration as error:
-        raise RuntimeError("the tool raised StopIteration") from error  # no future can hold it: nobody would be told
+    except (StopIteration, GeneratorExit) as error:
+        # No future can hold them: who waits would not be told.
+        raise RuntimeError(f"the tool raised {type(error).__name__}") from error
 
 
 def _hint_partial(actor: Actor, call: Call, item: Any) -> None:

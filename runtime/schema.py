@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,8 +10,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from ..domain.errors import InvalidInput
-from ..domain.events import JsonValue
-from ..transport.codec import pack
+from ..domain.events import JsonValue, finite
 
 MAX_PROBLEMS = 20
 
@@ -86,8 +86,8 @@ def problems(value: JsonValue, schema: JsonValue) -> list[str]:
 def to_json(value: Any, what: str) -> JsonValue:
     """A value as JSON data (also models, dataclasses, datetimes and the like); INPUT_INVALID if it has no JSON form."""
     try:
-        plain: JsonValue = to_jsonable_python(value, inf_nan_mode="strings")
-        pack(plain)  # what cannot be stored is refused here, not in the commit
+        plain: JsonValue = finite(to_jsonable_python(value))
+        json.dumps(plain, allow_nan=False)  # what cannot be stored or sent is refused here, not in the commit
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise InvalidInput("INPUT_INVALID", f"{what}: {type(value).__name__} has no JSON form: {error}") from error
     return plain

@@ -337,6 +337,8 @@ def _opening(error: StoreUnavailable | StoreUnreadable, path: str | None) -> tup
 
 def _check_file(file: Path) -> None:
     """Refuse what is not ours before anything is written to it."""
+    if file.is_dir():
+        raise StoreUnavailable(f"cannot open {file}: it is a folder")
     if not file.exists() or file.stat().st_size == 0:
         return
     try:

@@ -19,8 +19,8 @@ from bread.domain.checkpoint import CheckpointClaimed, CheckpointKind
 from bread.domain.errors import NotFound
 from bread.domain.events import Event, JsonValue
 from bread.domain.messages import ToolUse, read_turn
+from bread.domain.plans import Execute
 from bread.domain.records import changed
-from bread.domain.run import Execute
 from bread.domain.run_events import ModelResponded, Parked, QuestionAsked, Resumed, ToolFailed, ToolReturned, Verdict
 from bread.domain.run_state import AskDoubt, CallModel, CallTool, RunState, StartCalls, due
 
@@ -274,7 +274,8 @@ def check(step: Step, ways: list[Step]) -> None:
     # Whatever ended has an outcome for each call.
     if run.has_ended:
         assert unsettled(events) == set()
-        assert run.questions == () and not any(world.checkpoint(one).status == "pending" for one in CHECKPOINTS)
+        assert run.questions == ()
+        assert not any(world.checkpoint(one).status == "pending" for one in CHECKPOINTS)
     # Who comes too late, or does not own the run, changes nothing.
     for checkpoint, _ in outside.answers:
         with pytest.raises(NotFound):
@@ -326,4 +327,3 @@ def test_no_interleaving_ends_badly(model: SmallModel) -> None:
         todo += earlier
     assert reached == by_status["active"] | by_status["completed"]
     assert len(numbers) >= model.least
-    print(len(numbers), sum(map(len, before)))
