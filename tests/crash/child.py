@@ -1,0 +1,383 @@
+"""A process of its own, for tests that race and kill: bread on a SQLite file, led by lines on its standard input.
+
+    python child.py '{"store": "sqlite:///...", "effects": "...", "kill": ["committed", 3]}'
+
+A line in is a command, `{"id": 1, "do": "start", ...}`; a line out answers it, `{"id": 1, "gives": ...}`, or tells that
+something has happened here, `{"event": "in_tool", ...}`. Commands run at the same time as each other. What a run does
+stands in its input (see `script_of`), and what it did, tool by tool and model call by model call, in the effects file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from bread import (
+    AnswerCheckpoint,
+    Bread,
+    BreadError,
+    HumanTool,
+    StartRun,
+    Tool,
+    ToolContext,
+    define_agent,
+    define_human_tool,
+    define_tool,
+)
+from bread.domain.envelope import SYSTEM
+from bread.domain.events import Event, event
+from bread.domain.messages import ToolMessage
+from bread.domain.ports import ModelRequest
+from bread.runtime.scripted import Part
+from bread.testing import ScriptedModel, call, fail, pause, text
+
+SPEC: dict[str, Any] = json.loads(sys.argv[1])
+EFFECTS = os.open(SPEC["effects"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+def emit(line: dict[str, Any]) -> None:
+    os.write(1, json.dumps(line).encode() + b"\n")
+
+
+def effect(**what: Any) -> None:
+    """The world notices: one line, appended at once."""
+    os.write(EFFECTS, json.dumps(what).encode() + b"\n")
+
+
+# --- dying ------------------------------------------------------------------------------------------------------------
+
+HITS: Counter[str] = Counter()
+
+
+def fault(point: str) -> None:
+    """Die at the n-th hit of a point, as the power fails: nothing of this process runs after this line."""
+    HITS[point] += 1
+    if SPEC.get("kill") == [point, HITS[point]]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+# --- gates: a tool or a model that waits until the test lets it go on -------------------------------------------------
+
+GATES: dict[str, asyncio.Event] = {}
+
+
+async def gate(name: str, **where: Any) -> None:
+    emit({"event": "at_gate", "gate": name, **where})
+    await GATES.setdefault(name, asyncio.Event()).wait()
+
+
+# --- tools ------------------------------------------------------------------------------------------------------------
+
+
+def did(tool: str, what: str, ctx: ToolContext) -> None:
+    effect(
+        tool=tool, what=what, run=ctx.run_id, key=ctx.idempotency_key, worker=BREAD.worker, approved_by=ctx.approved_by
+    )
+    fault("in_tool")
+
+
+@define_tool
+async def note(what: str, ctx: ToolContext) -> str:
+    did("note", what, ctx)
+    return f"noted {what}"
+
+
+@define_tool
+async def slow(what: str, ctx: ToolContext, door: str = "") -> str:
+    """Has its effect, then waits at its gate."""
+    did("slow", what, ctx)
+    await gate(door or what, run=ctx.run_id)
+    return f"slowly {what}"
+
+
+@define_tool(idempotent=True)
+def ship(what: str, ctx: ToolContext) -> str:
+    """Not async: runs in a thread."""
+    did("ship", what, ctx)
+    return f"shipped {what}"
+
+
+@define_tool
+async def refund(what: str, ctx: ToolContext) -> str:
+    did("refund", what, ctx)
+    return f"refunded {what}"
+
+
+@define_tool(idempotent=True)
+def refund_safely(what: str, ctx: ToolContext) -> str:
+    did("refund_safely", what, ctx)
+    return f"refunded {what}"
+
+
+QUESTION = define_human_tool(
+    "question", {"type": "object", "properties": {"what": {"type": "string"}}}, prompt="Well, {what}?"
+)
+TIMELY = define_human_tool("timely", {"type": "object"}, timeout=60, on_timeout="nobody came")
+
+
+# --- the model --------------------------------------------------------------------------------------------------------
+
+
+async def script_of(request: ModelRequest) -> list[Part]:
+    """Turn n of the run, out of its input: {"turns": [[{"say": ...}, {"call": ..., "args": ...}, {"gate": ...}]]}."""
+    first = next(message for message in request.messages if message.role == "user")
+    results = {m.call_id: m.content for m in request.messages if isinstance(m, ToolMessage)}
+    effect(model=request.turn, run=request.run_id, worker=BREAD.worker, results=results)
+    return [part_of(part, request) for part in json.loads(first.text)["turns"][request.turn]]
+
+
+def part_of(part: dict[str, Any], request: ModelRequest) -> Part:
+    if "say" in part:
+        return text(part["say"])
+    if "gate" in part:
+        return pause(lambda: gate(part["gate"], run=request.run_id))
+    if "fail" in part:
+        return fail(part["fail"], times=99, retryable=False)
+    return call(part["call"], part.get("args"))
+
+
+def agent(name: str) -> Any:
+    tools: list[Tool | HumanTool] = [note, slow, ship, refund, refund_safely, QUESTION, TIMELY]
+    return define_agent(
+        name, model=ScriptedModel(script_of, name="child"), tools=tools, permissions={"ask": ["tool:refund*"]}
+    )
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+async def open_(**_: Any) -> str:
+    for name in SPEC.get("knows", ()):
+        event(name)(type("Unheard", (Event,), {}))
+    await BREAD.open()
+    if SPEC.get("deaf"):  # others commit, and this process has not heard of it yet
+        BREAD._running().journal.on_foreign = lambda entries: None
+    return BREAD.worker
+
+
+async def start(script: Any, run: str | None = None, agent: str = "worker", **options: Any) -> str:
+    accepted = await BREAD.send(StartRun(agent=agent, input=script, run_id=run, **options))
+    return str(accepted.run_id)
+
+
+async def rest(run: str, **_: Any) -> dict[str, Any]:
+    """The run as soon as nothing of it is under way: ended, or waiting for the questions that are given."""
+    found = await BREAD.get_run(run)
+    if found.status == "running":
+        async for _crumb in BREAD.observe(run):
+            found = await BREAD.get_run(run)
+            if found.status != "running":
+                break
+        found = await BREAD.get_run(run)
+    questions = [await BREAD.get_checkpoint(checkpoint) for checkpoint in found.checkpoints]
+    return {
+        "status": found.status,
+        "output": found.output,
+        "code": found.code,
+        "questions": [{"id": q.id, "kind": q.kind, "tool": q.tool_name, "args": q.args} for q in questions],
+    }
+
+
+async def questions(session: str, **_: Any) -> list[dict[str, Any]]:
+    """What is listed now, whether it has surfaced or not."""
+    page = await BREAD.list_checkpoints(session=session)
+    return [{"id": q.id, "kind": q.kind, "tool": q.tool_name, "args": q.args} for q in page.items]
+
+
+async def answer(checkpoint: str, response: Any, times: int = 1, hows: Any = ("send",), **options: Any) -> list[str]:
+    """What became of `times` answers to one checkpoint at once: "won", or the code of the error."""
+    asking = [_answer(hows[n % len(hows)], checkpoint, response, options) for n in range(times)]
+    return list(await asyncio.gather(*asking))
+
+
+async def answers(given: list[list[Any]], **options: Any) -> list[str]:
+    """The same for answers to different checkpoints at once."""
+    return list(await asyncio.gather(*(_answer("send", c, response, options) for c, response in given)))
+
+
+async def _answer(how: str, checkpoint: str, response: Any, options: dict[str, Any]) -> str:
+    async def by_hand() -> None:
+        if how in ("send", "detach"):
+            await BREAD.send(
+                AnswerCheckpoint(checkpoint_id=checkpoint, response=response, detach=how == "detach", **options)
+            )
+        elif how == "iterate":
+            async for _ in BREAD.resume(checkpoint, response, **options):
+                pass
+        else:
+            await BREAD.resume(checkpoint, response, **options)
+
+    return await outcome(by_hand())
+
+
+async def outcome(work: Coroutine[Any, Any, Any]) -> str:
+    try:
+        await work
+    except BreadError as error:
+        return error.code
+    except Exception as error:
+        return f"raised {type(error).__name__}: {error}"
+    return "won"
+
+
+async def cycles(count: int, **_: Any) -> list[str]:
+    """`count` whole runs at once: start, tool, question, answer, end."""
+    script = {
+        "turns": [
+            [{"call": "tool_note", "args": {"what": "a"}}],
+            [{"say": "And now? "}, {"call": "human_question", "args": {"what": "b"}}],
+            [{"say": "Done."}],
+        ]
+    }
+
+    async def cycle() -> None:
+        run = BREAD.run("worker", script)
+        question = [crumb async for crumb in run][-1]
+        assert question.type == "human:required"
+        if await BREAD.resume(question.checkpoint_id, "yes") != "Done.":
+            raise BreadError("INTERNAL_ERROR", "a cycle has another output")
+
+    return list(await asyncio.gather(*(outcome(cycle()) for _ in range(count))))
+
+
+async def get(run: str, **_: Any) -> dict[str, Any]:
+    return (await BREAD.get_run(run)).model_dump(mode="json")
+
+
+async def runs(**_: Any) -> list[dict[str, Any]]:
+    return [run.model_dump(mode="json") for run in (await BREAD.list_runs(limit=1000)).items]
+
+
+async def seen(run: str, **_: Any) -> list[dict[str, Any]]:
+    """Every crumb of a run from its beginning to its end."""
+    return [crumb.wire() async for crumb in BREAD.observe(run)]
+
+
+async def retry(run: str, **_: Any) -> str:
+    return str(await BREAD.retry(run))
+
+
+async def cancel(run: str, **_: Any) -> str:
+    return await BREAD.cancel(run)
+
+
+async def delete(session: str, **_: Any) -> bool:
+    return await BREAD.sessions.delete(session)
+
+
+async def hits(**_: Any) -> dict[str, int]:
+    return dict(HITS)
+
+
+async def let(gate: str, **_: Any) -> None:
+    GATES.setdefault(gate, asyncio.Event()).set()
+
+
+# A barrier in front of the journal: everybody has looked and found the question pending, then all claim at once.
+
+DOOR = asyncio.Event()
+
+
+async def door(count: int, **_: Any) -> None:
+    """The next `count` commits that are not bread's own wait until all of them are there and the test says `go`."""
+    journal, arrived = BREAD._running().journal, 0
+    commit: Callable[..., Awaitable[Any]] = journal.commit
+
+    async def held(decide: Any, *, by: Any, **context: Any) -> Any:
+        nonlocal arrived
+        if by != SYSTEM and arrived < count:
+            arrived += 1
+            if arrived == count:
+                emit({"event": "at_door"})
+            await DOOR.wait()
+        return await commit(decide, by=by, **context)
+
+    DOOR.clear()
+    journal.commit = held  # type: ignore[method-assign]
+
+
+async def go(**_: Any) -> None:
+    DOOR.set()
+
+
+async def close(**_: Any) -> None:
+    await BREAD.close()
+
+
+COMMANDS: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
+    "answer": answer,
+    "answers": answers,
+    "cancel": cancel,
+    "close": close,
+    "cycles": cycles,
+    "delete": delete,
+    "door": door,
+    "get": get,
+    "go": go,
+    "hits": hits,
+    "let": let,
+    "open": open_,
+    "questions": questions,
+    "rest": rest,
+    "retry": retry,
+    "runs": runs,
+    "seen": seen,
+    "start": start,
+}
+
+
+async def carry_out(command: dict[str, Any]) -> None:
+    number, do = command.pop("id"), command.pop("do")
+    try:
+        emit({"id": number, "gives": await COMMANDS[do](**command)})
+    except BreadError as error:
+        emit({"id": number, "code": error.code, "message": error.message})
+    except Exception as error:
+        logging.exception("%s failed", do)
+        emit({"id": number, "code": f"raised {type(error).__name__}", "message": str(error)})
+    if do == "close":
+        asyncio.get_running_loop().stop()
+
+
+async def listen() -> None:
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    emit({"event": "loaded"})
+    tasks = set()
+    while line := await reader.readline():
+        task = asyncio.create_task(carry_out(json.loads(line)))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+    os._exit(3)  # the test is gone
+
+
+def build() -> Bread:
+    now = SPEC.get("clock")
+    options: dict[str, Any] = {} if now is None else {"clock": lambda: float(now)}
+    return Bread(
+        agents=[agent(name) for name in SPEC.get("agents", ["worker"])],
+        store=SPEC["store"],
+        executes=SPEC.get("executes", True),
+        grace=SPEC.get("grace", 5.0),
+        fault=fault,
+        **options,
+    )
+
+
+BREAD = build()
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    loop = asyncio.new_event_loop()
+    listening = loop.create_task(listen())  # noqa: RUF006  # it ends with the process
+    loop.run_forever()
+    gc.collect()  # an error that nobody has looked at is heard now
+    os._exit(0)
