@@ -47,6 +47,9 @@ class Streams(Protocol):
     def active_roots(self, session_id: str) -> Sequence[str]:
         """The root runs of a session that have not ended."""
 
+    def last_activity(self, session_id: str) -> float:
+        """When something last happened in a session, unix seconds."""
+
     def owned(self, session_id: str) -> tuple[Sequence[str], Sequence[str]]:
         """Every run and every checkpoint of a session, children included."""
 
@@ -330,16 +333,24 @@ def retry(streams: Streams, run_id: str, command: Retry) -> None:
     _append(streams, run, *events)
 
 
-def delete_session(streams: Streams, session_id: str, command: sessions.EndSession, idle_before: float | None) -> bool:
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """What a cleanup spares: sessions with anything running, or younger than `idle_before`, or with questions."""
+
+    idle_before: float
+    keep_pending: bool = False
+
+
+def delete_session(streams: Streams, session_id: str, command: sessions.EndSession, spare: Spare | None = None) -> bool:
     """SessionDeleted + a tombstone on every stream it owns + erasure of their payloads. False if there was nothing.
 
-    With `idle_before` (a cleanup) a session with a running run is spared.
+    Whether a session is spared is judged here, in the commit that deletes it.
     """
     state = streams.session(session_id)
     if state.status != "open":
         return False
     run_ids, checkpoint_ids = streams.owned(session_id)
-    if idle_before is not None and any(streams.run(run_id).has_work for run_id in run_ids):
+    if spare is not None and _is_spared(streams, session_id, run_ids, spare):
         return False
     for checkpoint_id in checkpoint_ids:
         question = streams.checkpoint(checkpoint_id)
@@ -357,8 +368,16 @@ def delete_session(streams: Streams, session_id: str, command: sessions.EndSessi
     return True
 
 
+def _is_spared(streams: Streams, session_id: str, run_ids: Sequence[str], spare: Spare) -> bool:
+    if streams.last_activity(session_id) >= spare.idle_before:
+        return True
+    states = [streams.run(run_id) for run_id in run_ids]
+    return any(run.has_work or (spare.keep_pending and run.questions) for run in states)
+
+
 __all__ = [
     "Answered",
+    "Spare",
     "Started",
     "Streams",
     "answer",

@@ -138,7 +138,11 @@ class Door:
     async def _continuation(self, checkpoint_id: str, answered: commits.Answered) -> Accepted:
         """Where the continuation of an answer that came again begins: just before the commit of its claim."""
         for recorded in await self._engine.journal.events(checkpoint_id, after=1):
-            return Accepted(answered.run_id, answered.root, str(recorded.meta.seq - 1), repeated=True)
+            before = recorded.meta.seq - 1
+            # The question may have surfaced in the same commit, just ahead of it.
+            for entry in await self._engine.journal.log(answered.root, before - 1, 1):
+                before -= entry.recorded.meta.commit == recorded.meta.commit
+            return Accepted(answered.run_id, answered.root, str(before), repeated=True)
         raise checkpoint_not_found(checkpoint_id)
 
     async def _check_answer(self, command: AnswerCheckpoint) -> tuple[CheckpointOpened, frozenset[str]]:
@@ -170,11 +174,11 @@ class Door:
             if wrong:
                 raise response_invalid(f"args do not fit: {'; '.join(wrong)}", wrong)
 
-    async def delete_session(self, command: DeleteSession, idle_before: float | None = None) -> bool:
-        """Erase a session; with `idle_before` (unix seconds) only if nothing of it runs."""
+    async def delete_session(self, command: DeleteSession, spare: commits.Spare | None = None) -> bool:
+        """Erase a session, unless it is spared. False if there was nothing to erase."""
         end = EndSession(command.reason)
         done = await self._engine.commit(
-            lambda streams: commits.delete_session(streams, command.session, end, idle_before), **_context(command)
+            lambda streams: commits.delete_session(streams, command.session, end, spare), **_context(command)
         )
         return done.result
 

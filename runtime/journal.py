@@ -8,6 +8,7 @@ collision is never a verdict, every commit ends, and one bad decision in a group
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 import time
@@ -25,9 +26,11 @@ from .ids import short_id
 from .unit import Collision, Spoiled, Unit, WriteTransaction
 
 T = TypeVar("T")
+logger = logging.getLogger("bread")
 Fault = Callable[[str], None]
 GROUP = 128
-SCRUB_SECONDS = 0.1
+SCRUB_SECONDS = 0.02
+SCRUB_AT_LEAST_SECONDS = 2.0
 
 
 class Store(Protocol):
@@ -79,6 +82,7 @@ class GroupCommit:
         self.commits = 0
         self._fault: Fault = fault or (lambda point: None)
         self._always_replay = always_replay
+        self._scrubbed = time.monotonic()
         self._cache: dict[str, RunState] = {}
         self._queue: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -124,9 +128,10 @@ class GroupCommit:
             try:
                 jobs = [self._queue.get(timeout=SCRUB_SECONDS if self.store.residue else None)]
             except queue.Empty:
-                with suppress(StoreUnavailable):
-                    self.store.scrub()
+                self._scrub()
                 continue
+            if self.store.residue and time.monotonic() > self._scrubbed + SCRUB_AT_LEAST_SECONDS:
+                self._scrub()
             while len(jobs) < GROUP:
                 try:
                     jobs.append(self._queue.get_nowait())
@@ -136,7 +141,16 @@ class GroupCommit:
             if work:
                 self._write_group(work)
             if len(work) < len(jobs):
+                if self.store.residue:
+                    self._scrub()
                 return
+
+    def _scrub(self) -> None:
+        try:
+            self.store.scrub()
+        except StoreUnavailable as error:
+            logger.warning("what was erased is not yet removed from the file: %s", error)
+        self._scrubbed = time.monotonic()
 
     def _write_group(self, jobs: list[_Job[Any]]) -> None:
         try:
@@ -232,7 +246,10 @@ class GroupCommit:
         for job in jobs:
             outcome = job.outcome
             if isinstance(outcome, Commit) and outcome.events:
-                self.on_commit(outcome)
+                try:
+                    self.on_commit(outcome)
+                except Exception:  # it is committed all the same, and others wait to hear of theirs
+                    logger.exception("commit %s was not published", outcome.events[0].recorded.meta.commit)
             if job.future.done():
                 continue  # its caller went away
             if isinstance(outcome, Commit):

@@ -194,6 +194,10 @@ class MemoryStreams:
         roots = (run_id for run_id, event in self._started() if event.session == session_id and event.parent is None)
         return [run_id for run_id in roots if not self.run(run_id).has_ended]
 
+    def last_activity(self, session_id: str) -> float:
+        events = (one for stream in self._streams.values() for one in stream if one.meta.session == session_id)
+        return max((one.meta.at for one in events), default=0.0)
+
     def owned(self, session_id: str) -> tuple[list[str], list[str]]:
         opened = ((stream, first.event) for stream, first in self._firsts())
         asked = [s for s, event in opened if isinstance(event, CheckpointOpened) and event.session == session_id]

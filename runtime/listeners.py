@@ -6,12 +6,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from ..domain.checkpoint import CheckpointDiscarded
-from ..domain.errors import BreadError
+from ..domain.errors import BreadError, StoreUnavailable
 from ..domain.events import Erased
 from ..domain.ports import Logged
 from ..projections.crumbs import AgentError, Crumb, HumanRequired
@@ -23,10 +24,13 @@ from .observer import Observer
 if TYPE_CHECKING:
     from .engine import Engine
 
+T = TypeVar("T")
+P = ParamSpec("P")
 Listener = Callable[[Any], Awaitable[None] | None]
 logger = logging.getLogger("bread")
 TOLD = 1024
 DRAIN_SECONDS = 0.005
+RETRY_SECONDS = 0.2
 
 
 @dataclass(slots=True)
@@ -106,31 +110,59 @@ class Listeners:
     async def _follow(
         self, engine: Engine, root: str, followed: Followed, told: Told | None, seq: int, position: int
     ) -> None:
-        if told is None:
-            # What others have committed to it and this process has not been told of yet comes first.
-            foreign = await engine.journal.ask(reads.first_foreign, root, position, seq, engine.worker)
-            told = Told((foreign or seq) - 1)
         try:
-            while followed.latest > told.seq:
-                told.info = await engine.journal.ask(reads.run_info, root)
-                followed.observer = Observer(engine, told.info, Cursor(told.seq), at_rest=True)
+            if told is None:
+                # What others have committed to it and this process has not been told of yet comes first.
+                foreign = await self._read(engine, reads.first_foreign, root, position, seq, engine.worker)
+                told = Told((foreign or seq) - 1)
+            cursor, cut_off = Cursor(told.seq), False
+            while cut_off or followed.latest > told.seq:
+                told.info = await self._read(engine, reads.run_info, root)
+                observer = followed.observer = Observer(engine, told.info, cursor, at_rest=True)
                 try:
-                    async for crumb in followed.observer.crumbs():
-                        await self._call(followed, crumb)
-                        if isinstance(crumb, AgentError) and crumb.code == "SESSION_DELETED":
-                            return
+                    cut_off = False
+                    if await self._tell(followed, observer):
+                        return
+                except StoreUnavailable as error:
+                    cut_off = True
+                    logger.warning("listeners wait for the store: %s", error)
+                    await asyncio.sleep(RETRY_SECONDS)
                 finally:
-                    told.seq = followed.observer.seq
+                    cursor = observer.cursor
+                    told.seq = cursor.seq
         except BreadError as error:
-            if error.code == "RUN_NOT_FOUND":
+            if error.code == "RUN_NOT_FOUND" and told is not None:
                 # It was deleted while nobody followed it: what there is to show of that was told with the commit.
                 for crumb in _shown(followed.last_words, root, told):
                     await self._call(followed, crumb)
             elif error.code != "NOT_OPEN":
-                raise
+                logger.error("listeners are not told of %s: %s", root, error)
         finally:
             del self._followed[root]
-            self._remember(root, told)
+            if told is not None:
+                self._remember(root, told)
+
+    async def _tell(self, followed: Followed, observer: Observer) -> bool:
+        """Everything that an observer sees, to its end; whether that was the end of all."""
+        async with aclosing(observer.crumbs()) as crumbs:
+            async for crumb in crumbs:
+                await self._call(followed, crumb)
+                if isinstance(crumb, AgentError) and crumb.code == "SESSION_DELETED":
+                    return True
+        return False
+
+    async def _read(
+        self, engine: Engine, question: Callable[Concatenate[Any, P], T], *args: P.args, **more: P.kwargs
+    ) -> T:
+        """An answer of the store, however long it does not answer."""
+        while True:
+            try:
+                return await engine.journal.ask(question, *args, **more)
+            except StoreUnavailable as error:
+                if engine.closing:
+                    raise
+                logger.warning("listeners wait for the store: %s", error)
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def _call(self, followed: Followed, crumb: Crumb) -> None:
         heard = list(self._by_event["crumb"])

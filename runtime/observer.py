@@ -166,18 +166,17 @@ class Observer:
         between finds the entry itself again."""
         recorded, event = entry.recorded, entry.recorded.event
         run_id, seq = run_of(entry), recorded.meta.seq
+        info = None if run_id is None else await self._info(run_id)
         shown: list[Crumb] = []
-        if run_id is not None and recorded.stream == run_id and isinstance(event, _ENDS_ATTEMPT):
+        if info is not None and recorded.stream == run_id and isinstance(event, _ENDS_ATTEMPT):
             own = event.base if isinstance(event, ModelResponded) else None
-            shown += self._void(await self._info(run_id), but=own)
-            self._floor[run_id] = seq
+            shown += self._void(info, but=own)
+            self._floor[info.run_id] = seq
         self.seq = seq
-        if run_id is not None:
-            info = await self._info(run_id)
-            if isinstance(event, ModelResponded):
-                shown += self._rest_of_text(info, event, recorded.meta.at)
-            elif (crumb := crumb_of(entry, info, self._cursor())) is not None:
-                shown.append(crumb)
+        if info is not None and isinstance(event, ModelResponded):
+            shown += self._rest_of_text(info, event, recorded.meta.at)
+        elif info is not None and (crumb := crumb_of(entry, info, str(self.cursor))) is not None:
+            shown.append(crumb)
         if recorded.stream == self._root.run_id:
             self.parked = isinstance(event, Parked)
             self._ended = isinstance(event, _ENDS_ROOT) or (self._at_rest and self.parked)
@@ -232,13 +231,15 @@ class Observer:
 
     # --- what crumbs carry
 
-    def _cursor(self) -> str:
-        return str(Cursor(self.seq, self._texts))
+    @property
+    def cursor(self) -> Cursor:
+        """What has been shown so far."""
+        return Cursor(self.seq, dict(self._texts))
 
     def _common(self, info: RunInfo, at: float | None = None) -> dict[str, Any]:
         return {
             "seq": self.seq,
-            "cursor": self._cursor(),
+            "cursor": str(self.cursor),
             "run_id": info.run_id,
             "root_run_id": info.root,
             "agent_id": info.agent,

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..domain.commands import DeleteSession
+from ..domain.commits import Spare
 from ..domain.envelope import APP, Principal
 from ..domain.errors import InvalidInput
 from ..domain.events import JsonValue
@@ -81,7 +82,7 @@ class Sessions:
         )
         for session_id in found:
             command = DeleteSession(session=session_id, by=by, reason="cleanup")
-            deleted += await Door(engine).delete_session(command, idle_before)
+            deleted += await Door(engine).delete_session(command, Spare(idle_before, keep_pending))
         return deleted
 
 

@@ -7,8 +7,8 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ from .sqlite_log import APPLICATION_ID, LOCK_TIMEOUT, SCHEMA_VERSION, EventLog, 
 from .unit import Collision, Spoiled
 
 ROWS = 1000  # a statement; SQLite takes 32,766 values
+SCRUB_WAIT_MS = 100
+VACUUM_BYTES = 1 << 28  # 256 MB take 1 to 2 seconds; what is larger is left to whoever runs the store
 
 
 def _upsert(table: str, columns: Sequence[str], changing: Sequence[str]) -> str:
@@ -99,7 +101,9 @@ class SQLiteTransaction:
 
     def erase(self, stream: str, below: int) -> None:
         self._execute("DELETE FROM stored_events WHERE originator_id = ? AND originator_version < ?", (stream, below))
-        self.erased = True
+        if not self.erased:
+            self._execute("INSERT OR IGNORE INTO bread_scrub (due) VALUES (1)")
+            self.erased = True
 
     def forget(self, kind: str, ids: Iterable[str]) -> None:
         for one in ids:
@@ -144,6 +148,14 @@ class SQLiteTransaction:
         )
         return self.cursor.fetchone() is not None
 
+    def last_activity(self, session: str) -> float:
+        self._execute(
+            "SELECT MAX(at) FROM (SELECT updated AS at FROM bread_runs WHERE session = ?"
+            " UNION ALL SELECT created FROM bread_sessions WHERE id = ?)",
+            (session, session),
+        )
+        return float(self.cursor.fetchone()[0] or 0.0)
+
     def owned(self, session: str) -> tuple[list[str], list[str]]:
         self._execute("SELECT id FROM bread_runs WHERE session = ? ORDER BY id", (session,))
         run_ids = [row[0] for row in self.cursor.fetchall()]
@@ -172,7 +184,7 @@ class SQLiteStore:
         self.database, self.log = database, log
         self.in_memory = "mode=memory" in database
         self._own: deque[tuple[int, int]] = deque()
-        self.residue = False
+        self.residue = not self.in_memory  # a process that died may have left what it had erased
         self._writer = connect(database)
         self._writing = threading.Lock()
         # Connections to shared memory exclude each other; readers of a file need no lock.
@@ -182,8 +194,8 @@ class SQLiteStore:
 
     @contextmanager
     def write(self) -> Iterator[SQLiteTransaction]:
-        with _translated(), self._writing:
-            cursor = self._writer.cursor()
+        # A cursor that is left open in the middle of its rows would stand in the way of VACUUM.
+        with _translated(), self._writing, closing(self._writer.cursor()) as cursor:
             _begin_immediate(cursor)
             tx = SQLiteTransaction(cursor)
             try:
@@ -197,21 +209,36 @@ class SQLiteStore:
                 self._own.append((tx.first, tx.last))  # not before: what fails to commit leaves its places to others
             if tx.erased and not self.in_memory:
                 self.residue = True
-                self._scrub(cursor)
+                self._briefly(cursor, _truncate_log, 0)
 
     def scrub(self) -> None:
-        """Empty the write-ahead log of what was erased, if a reader was in the way when that was due."""
-        with _translated(), self._writing:
-            self._scrub(self._writer.cursor())
+        """Remove what erasure leaves behind: copies in the slack of pages that SQLite merged, and the log's frames.
 
-    def _scrub(self, cursor: sqlite3.Cursor) -> None:
-        # A reader that is in the way is not waited for: others want to write meanwhile.
-        cursor.execute("PRAGMA busy_timeout = 0")
+        Where somebody is in the way it is left for the next time, and `residue` says so.
+        """
+        with _translated(), self._writing, closing(self._writer.cursor()) as cursor:
+            due = cursor.execute("SELECT 1 FROM bread_scrub").fetchone() is not None
+            if due and not self._briefly(cursor, self._vacuum, SCRUB_WAIT_MS):
+                return
+            self.residue = not self._briefly(cursor, _truncate_log, SCRUB_WAIT_MS)
+            if due and not self.residue:
+                cursor.execute("DELETE FROM bread_scrub")
+
+    def _vacuum(self, cursor: sqlite3.Cursor) -> bool:
+        pages, size = (cursor.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+        if pages * size <= VACUUM_BYTES:
+            cursor.execute("VACUUM")
+        return True
+
+    def _briefly(self, cursor: sqlite3.Cursor, work: Callable[[sqlite3.Cursor], bool], wait_ms: int) -> bool:
+        # Who is in the way is hardly waited for: others want to write meanwhile.
+        cursor.execute(f"PRAGMA busy_timeout = {wait_ms}")
         try:
-            self.residue = bool(cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+            return work(cursor)
         except sqlite3.OperationalError as error:
             if not _is_busy(error):
                 raise
+            return False
         finally:
             cursor.execute(f"PRAGMA busy_timeout = {LOCK_TIMEOUT * 1000}")
 
@@ -246,6 +273,10 @@ class SQLiteStore:
         for connection in (self._writer, *self._readers):
             connection.close()
         self.log.close()
+
+
+def _truncate_log(cursor: sqlite3.Cursor) -> bool:
+    return not cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
 
 
 def _begin_immediate(cursor: sqlite3.Cursor) -> None:

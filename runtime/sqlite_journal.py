@@ -84,7 +84,11 @@ class SQLiteJournal:
             with self.store.read() as cursor:
                 return question(cursor, *args, **kwargs)
 
-        return await asyncio.get_running_loop().run_in_executor(self._readers, answer)
+        try:
+            answered = asyncio.get_running_loop().run_in_executor(self._readers, answer)
+        except RuntimeError as error:
+            raise StoreUnavailable("the store is closed") from error
+        return await answered
 
     async def events(self, stream: str, after: int = 0) -> list[Recorded]:
         return await self.ask(reads.stream, stream, after)

@@ -117,6 +117,7 @@ class EventRecorder(SQLiteApplicationRecorder):
 
     def construct_create_table_statements(self) -> list[str]:
         tables = [f"CREATE TABLE IF NOT EXISTS {name} {columns}" for name, columns in VIEWS.items()]
+        tables.append("CREATE TABLE IF NOT EXISTS bread_scrub (due INTEGER PRIMARY KEY)")
         indexes = [f"CREATE INDEX IF NOT EXISTS {index}" for index in INDEXES]
         unique = f"CREATE UNIQUE INDEX IF NOT EXISTS {UNIQUE_KEY}"
         marks = [f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {SCHEMA_VERSION}"]

@@ -57,6 +57,8 @@ class WriteTransaction(Protocol):
 
     def has_other_roots(self, session: str, run_id: str) -> bool: ...
 
+    def last_activity(self, session: str) -> float: ...
+
     def owned(self, session: str) -> tuple[list[str], list[str]]: ...
 
 
@@ -134,6 +136,9 @@ class Unit:
 
     def active_roots(self, session_id: str) -> Sequence[str]:
         return self._tx.active_roots(session_id)
+
+    def last_activity(self, session_id: str) -> float:
+        return self._tx.last_activity(session_id)
 
     def owned(self, session_id: str) -> tuple[Sequence[str], Sequence[str]]:
         return self._tx.owned(session_id)

@@ -194,7 +194,8 @@ class World(MemoryStreams):
 
     def delete(self, session: str = "s1", *, idle_before: float | None = None) -> bool:
         reason: Literal["deleted", "cleanup"] = "deleted" if idle_before is None else "cleanup"
-        return self.commit(lambda s: commits.delete_session(s, session, EndSession(reason), idle_before))
+        spare = None if idle_before is None else commits.Spare(idle_before)
+        return self.commit(lambda s: commits.delete_session(s, session, EndSession(reason), spare))
 
     def seq_of(self, run_id: str, version: int) -> int:
         """The number in its tree of an event of a run."""

@@ -632,10 +632,11 @@ def test_b73_a_deletion_leaves_other_sessions_alone(world: World) -> None:
 def test_b74_a_cleanup_spares_what_runs_and_takes_what_waits(world: World) -> None:
     world.start()
     before = world.everything()
-    assert world.delete(idle_before=50.0) is False
+    assert world.delete(idle_before=1e12) is False
     assert world.everything() == before
     world.respond((SIGN, ask("c0")))
-    assert world.delete(idle_before=50.0) is True
+    assert world.delete(idle_before=world.at) is False, "it is as young as that"
+    assert world.delete(idle_before=1e12) is True
     assert world.recorded("session:s1")[-1].event.model_dump() == {"reason": "cleanup"}
 
 

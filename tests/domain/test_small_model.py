@@ -21,7 +21,16 @@ from bread.domain.events import Event, JsonValue
 from bread.domain.messages import ToolUse, read_turn
 from bread.domain.plans import Execute
 from bread.domain.records import changed
-from bread.domain.run_events import ModelResponded, Parked, QuestionAsked, Resumed, ToolFailed, ToolReturned, Verdict
+from bread.domain.run_events import (
+    ModelResponded,
+    Parked,
+    QuestionAsked,
+    Resumed,
+    ToolCalled,
+    ToolFailed,
+    ToolReturned,
+    Verdict,
+)
 from bread.domain.run_state import AskDoubt, CallModel, CallTool, RunState, StartCalls, due
 
 from .support import NOTHING, A, B, Planned, World, answer_command, ask, soaking, turn_command
@@ -163,6 +172,9 @@ class SmallModel:
             after = world.copy()
             if held.kind == "tool":
                 after.returns(held.of, WORKERS[index])
+                call = world.run(RUN).call(held.of)
+                if call is not None and call.status in ("called", "asked"):
+                    assert call.key not in unsettled(after.events(RUN)), "what was done is not told"
             else:
                 planned = self.turn() if held.of == "0" else []
                 after.respond(*planned, owner=WORKERS[index], base=held.version, text="Done.")
@@ -191,6 +203,8 @@ class SmallModel:
                         continue
                     after = world.copy()
                     after.answer(checkpoint, response, verdict, worker=door, claim=f"{checkpoint} by {door}")
+                    if after.run(RUN).owner != door:
+                        assert not any(isinstance(event, ToolCalled) for event in after.events(RUN)[run.version :])
                     accepted = tuple(sorted((*outside.answers, (checkpoint, repr(response)))))
                     yield Step(after, changed(outside, answers=accepted, retries=outside.retries + again), alone=False)
 
@@ -266,7 +280,7 @@ def check(step: Step, ways: list[Step]) -> None:
     # Every question surfaces once, ahead of its answer; a run that rests says so, and nobody owns it.
     surfaced = [event.checkpoint for event in events if isinstance(event, QuestionAsked)]
     assert len(surfaced) == len(set(surfaced))
-    assert {checkpoint for checkpoint, _ in resumed} <= set(surfaced)
+    assert {one for one in CHECKPOINTS if world.checkpoint(one).status not in ("new", "pending")} <= set(surfaced)
     if run.status == "active" and not run.has_work:
         assert isinstance(events[-1], Parked)
         assert set(run.questions) <= set(surfaced)
@@ -286,6 +300,8 @@ def check(step: Step, ways: list[Step]) -> None:
             assert runs.decide(run, turn_command(owner=worker, base=run.base)) == []
             for call in run.calls:
                 assert runs.decide(run, runs.RaiseDoubt(worker, call.key, ask("nobody", "in_doubt"))) == []
+        for previous in {None, A, B} - ({run.owner} if run.has_work else set()):
+            assert runs.decide(run, runs.Take(worker, previous, NOTHING)) == []
     assert len(world.events(RUN)) == len(events)
     # Somebody can always go on: a living process by itself, or a person.
     if not any(way.alone for way in ways):
@@ -319,6 +335,7 @@ def test_no_interleaving_ends_badly(model: SmallModel) -> None:
                 before.append(set())
                 queue.append((numbers[key], way))
             before[numbers[key]].add(number)
+        assert len(numbers) < 5 * model.least, "there is no end of it"
     # From everywhere the end can be reached: no interleaving leaves the run stuck or turning in a circle.
     reached, todo = set(by_status["completed"]), list(by_status["completed"])
     while todo:
