@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from ..domain import checkpoint as questions
@@ -156,13 +157,15 @@ class MemoryStreams:
     # What a decision sees.
 
     def run(self, run_id: str) -> RunState:
-        return self._fold(self._runs, run_id, RunState(run_id), run_state.evolve)
+        return self._fold(self._runs, run_id, partial(RunState, run_id), run_state.evolve)
 
     def checkpoint(self, checkpoint_id: str) -> CheckpointState:
-        return self._fold(self._checkpoints, checkpoint_id, CheckpointState(checkpoint_id), questions.evolve)
+        return self._fold(self._checkpoints, checkpoint_id, partial(CheckpointState, checkpoint_id), questions.evolve)
 
     def session(self, session_id: str) -> SessionState:
-        return self._fold(self._sessions, session_stream(session_id), SessionState(session_id), sessions.evolve)
+        return self._fold(
+            self._sessions, session_stream(session_id), partial(SessionState, session_id), sessions.evolve
+        )
 
     def append(self, stream: str, *events: Event, root: str | None, session: str) -> None:
         recorded = self._streams.get(stream, ())
@@ -264,27 +267,27 @@ class MemoryStreams:
             if len(set(seqs)) + self._erased.get(root, 0) != last or seqs[-1] != last:
                 raise AssertionError(f"numbers of {root}: {seqs}, the last one given is {last}")
         for run_id in list(self._runs):
-            self._compare(run_id, self.run(run_id), self._fold({}, run_id, RunState(run_id), run_state.evolve))
+            self._compare(run_id, self.run(run_id), self._fold({}, run_id, partial(RunState, run_id), run_state.evolve))
         for checkpoint_id in list(self._checkpoints):
-            fresh = self._fold({}, checkpoint_id, CheckpointState(checkpoint_id), questions.evolve)
+            fresh = self._fold({}, checkpoint_id, partial(CheckpointState, checkpoint_id), questions.evolve)
             self._compare(checkpoint_id, self.checkpoint(checkpoint_id), fresh)
         for stream in list(self._sessions):
             session_id = stream.removeprefix(session_stream(""))
-            fresh_session = self._fold({}, stream, SessionState(session_id), sessions.evolve)
+            fresh_session = self._fold({}, stream, partial(SessionState, session_id), sessions.evolve)
             self._compare(stream, self.session(session_id), fresh_session)
 
     def _compare(self, stream: str, live: object, replayed: object) -> None:
         if live != replayed:
             raise AssertionError(f"the state of {stream} is {live!r}, its stream folds to {replayed!r}")
 
-    def _fold(self, states: dict[str, V], stream: str, new: V, evolve: Callable[[V, Event], V]) -> V:
-        recorded = self._streams.get(stream, ())
-        if not recorded:
-            return new
+    def _fold(self, states: dict[str, V], stream: str, new: Callable[[], V], evolve: Callable[[V, Event], V]) -> V:
+        recorded = self._streams.get(stream)
+        if recorded is None:
+            return new()
         state = states.get(stream)
         if state is None:
             # An erased stream begins with its tombstone, whose version is not 1.
-            state = changed(new, version=recorded[0].version - 1)
+            state = changed(new(), version=recorded[0].version - 1)
         missing = recorded[-1].version - state.version
         if missing:
             for one in recorded[len(recorded) - missing :]:
