@@ -266,19 +266,16 @@ class MemoryStreams:
             # Numbers differ, none is above the last one: with the erased ones there are as many as that.
             if len(set(seqs)) + self._erased.get(root, 0) != last or seqs[-1] != last:
                 raise AssertionError(f"numbers of {root}: {seqs}, the last one given is {last}")
-        for run_id in list(self._runs):
-            self._compare(run_id, self.run(run_id), self._fold({}, run_id, partial(RunState, run_id), run_state.evolve))
-        for checkpoint_id in list(self._checkpoints):
-            fresh = self._fold({}, checkpoint_id, partial(CheckpointState, checkpoint_id), questions.evolve)
-            self._compare(checkpoint_id, self.checkpoint(checkpoint_id), fresh)
-        for stream in list(self._sessions):
-            session_id = stream.removeprefix(session_stream(""))
-            fresh_session = self._fold({}, stream, partial(SessionState, session_id), sessions.evolve)
-            self._compare(stream, self.session(session_id), fresh_session)
+        self._compare(self._runs, RunState, run_state.evolve)
+        self._compare(self._checkpoints, CheckpointState, questions.evolve)
+        self._compare(self._sessions, SessionState, sessions.evolve)
 
-    def _compare(self, stream: str, live: object, replayed: object) -> None:
-        if live != replayed:
-            raise AssertionError(f"the state of {stream} is {live!r}, its stream folds to {replayed!r}")
+    def _compare(self, states: dict[str, V], new: Callable[[str], V], evolve: Callable[[V, Event], V]) -> None:
+        for stream in list(states):
+            start = partial(new, stream.removeprefix(session_stream("")))
+            live, replayed = self._fold(states, stream, start, evolve), self._fold({}, stream, start, evolve)
+            if live != replayed:
+                raise AssertionError(f"the state of {stream} is {live!r}, its stream folds to {replayed!r}")
 
     def _fold(self, states: dict[str, V], stream: str, new: Callable[[], V], evolve: Callable[[V, Event], V]) -> V:
         recorded = self._streams.get(stream)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
@@ -29,7 +28,6 @@ P = ParamSpec("P")
 Listener = Callable[[Any], Awaitable[None] | None]
 logger = logging.getLogger("bread")
 TOLD = 1024
-DRAIN_SECONDS = 0.005
 RETRY_SECONDS = 0.2
 
 
@@ -50,8 +48,14 @@ class Followed:
     calling: bool = False
     last_words: list[Logged] = field(default_factory=list)
 
-    def has_heard(self, seq: int) -> bool:
-        return self.observer is not None and self.observer.seq >= seq and not self.calling
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: bool = False
+
+    async def heard(self, seq: int) -> None:
+        """Wait until the listeners have heard everything up to `seq`, or will hear no more."""
+        while not self.ended and (self.observer is None or self.observer.seq < seq or self.calling):
+            self.moved.clear()
+            await self.moved.wait()
 
 
 class Listeners:
@@ -95,12 +99,12 @@ class Listeners:
 
     async def drain(self, seconds: float) -> None:
         """Wait until everything that was committed by now has been heard, but not longer than that."""
-        until = {root: followed.latest for root, followed in self._followed.items()}
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and any(
-            not followed.has_heard(until[root]) for root, followed in self._followed.items() if root in until
-        ):
-            await asyncio.sleep(DRAIN_SECONDS)
+        followed = list(self._followed.values())
+        until = [one.latest for one in followed]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                for one, seq in zip(followed, until, strict=True):
+                    await one.heard(seq)
 
     def _remember(self, root: str, told: Told) -> None:
         self._told[root] = told
@@ -119,6 +123,7 @@ class Listeners:
             while cut_off or followed.latest > told.seq:
                 told.info = await self._read(engine, reads.run_info, root)
                 observer = followed.observer = Observer(engine, told.info, cursor, at_rest=True)
+                observer.moved = followed.moved
                 try:
                     cut_off = False
                     if await self._tell(followed, observer):
@@ -139,6 +144,8 @@ class Listeners:
                 logger.error("listeners are not told of %s: %s", root, error)
         finally:
             del self._followed[root]
+            followed.ended = True
+            followed.moved.set()
             if told is not None:
                 self._remember(root, told)
 
@@ -181,6 +188,7 @@ class Listeners:
             except Exception:
                 logger.exception("a listener failed on %s", type(crumb).__name__)
         followed.calling = False
+        followed.moved.set()
 
 
 def _shown(entries: list[Logged], root: str, told: Told) -> Iterator[Crumb]:

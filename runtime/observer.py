@@ -5,6 +5,7 @@ Replay from the store, then frames from the hub; what is not newer is dropped, a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,7 @@ class Observer:
         self._bases: dict[int, str] = {}
         self._floor: dict[str, int] = {}
         self._infos = {root.run_id: root}
+        self.moved = asyncio.Event()
         self.parked = False
         self._ended = False
 
@@ -173,6 +175,7 @@ class Observer:
             shown += self._void(info, but=own)
             self._floor[info.run_id] = seq
         self.seq = seq
+        self.moved.set()
         if info is not None and isinstance(event, ModelResponded):
             shown += self._rest_of_text(info, event, recorded.meta.at)
         elif info is not None and (crumb := crumb_of(entry, info, str(self.cursor))) is not None:

@@ -108,7 +108,8 @@ def first_foreign(cursor: sqlite3.Cursor, root: str, position: int, before: int,
     """The seq, below `before`, of a root's first event after a position of the store that another worker wrote."""
     cursor.execute(
         "SELECT e.originator_id, e.originator_version, e.topic, e.state, e.rowid FROM bread_log l"
-        " JOIN stored_events e ON e.rowid = l.position WHERE l.root = ? AND l.seq < ? AND l.position > ? ORDER BY l.seq",
+        " JOIN stored_events e ON e.rowid = l.position"
+        " WHERE l.root = ? AND l.seq < ? AND l.position > ? ORDER BY l.seq",
         (root, before, position),
     )
     recorded = (decode_event(*row) for row in cursor.fetchall())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bread import Bread
-from bread.runtime.cli.demo import AGENT, INPUT, publisher
+from bread.runtime.cli.demo import AGENT, INPUT, fetches, publisher
 from bread.runtime.cli.demo_checks import Promises, check_run
 
 
@@ -21,6 +21,12 @@ async def finished(bread: Bread) -> str:
     return run_id
 
 
+def execute_twice(database: Path) -> None:
+    """Make the file in which the tool counts say that everything was executed once more."""
+    marks = fetches(database)
+    marks.write_text(marks.read_text() * 2)
+
+
 async def test_broken_promises_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """C6, B156: PROMISE_BROKEN, once for the tool that ran twice and once for the log that does not verify."""
     database = tmp_path / "bread.db"
@@ -31,8 +37,7 @@ async def test_broken_promises_are_named(tmp_path: Path, capsys: pytest.CaptureF
         assert kept.broken == []
         assert kept.code() == 0
 
-        [marks] = [path for path in tmp_path.iterdir() if run_id in path.name or "fetch" in path.name]
-        marks.write_text(marks.read_text() * 2)
+        execute_twice(database)
         with sqlite3.connect(database) as connection:
             connection.execute("UPDATE bread_runs SET status = 'failed' WHERE id = ?", (run_id,))
         connection.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import shutil
 import sqlite3
 import subprocess
@@ -116,13 +117,16 @@ class TestErasure(Opening):
         self, desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """B73, B75: also where the database moved what stays together and left copies in between."""
-        scrubs, sessions = Scrubs(desk, monkeypatch), [f"s{n:03}" for n in range(trials(60, 400))]
-        for session in sessions:
-            secret = f"secret of {session} " * (1 + int(session[1:]) % 7)
-            await desk.start(f"run_{session}", session, input=secret, tags={"note": secret})
+        # Sizes, number and order are such that SQLite does leave copies, which secure_delete does not see.
+        scrubs, sessions = Scrubs(desk, monkeypatch), [f"s{n:03}" for n in range(trials(120, 600))]
+        for n, session in enumerate(sessions):
+            secret = f"secret of {session} " * (1 + n % 13 * 5)
+            await desk.start(f"run_{session}", session, input=secret, tags={"note": secret[:190]})
             await desk.ask(f"run_{session}", asks(f"cp_{session}", prompt=secret), args={"text": secret})
         gone = [session for n, session in enumerate(sessions) if n % 4]
-        await asyncio.gather(*map(desk.delete, gone))
+        random.Random(1).shuffle(gone)
+        for session in gone:
+            await desk.delete(session)
         for session in gone:
             while residue(tmp_path, f"secret of {session}"):
                 await scrubs.tried()
