@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 logger = logging.getLogger("bread")
+Key = tuple[str | int, ...]
 
 
 class Actor:
@@ -46,8 +47,8 @@ class Actor:
         self._earlier: list[AnyMessage] | None = [] if fresh else None
         self._seen = 0
         self._seqs: dict[int, int] = {}
-        self._in_flight: dict[object, asyncio.Task[None]] = {}
-        self._begun: set[object] = set()
+        self._in_flight: dict[Key, asyncio.Task[None]] = {}
+        self._begun: set[Key] = set()
         self._news = asyncio.Event()
         self.update(state, events)
 
@@ -106,14 +107,11 @@ class Actor:
 
     def _awaits_tool(self) -> bool:
         """Replaced while a tool executes: its outcome may still settle the call."""
-        return self.state.status == "active" and any(isinstance(k, tuple) and k[0] == "tool" for k in self._in_flight)
+        return self.state.status == "active" and any(key[0] == "tool" for key in self._in_flight)
 
-    def wake(self) -> None:
-        self._news.set()
-
-    def waits_for_model(self) -> bool:
-        """Nothing but a model call is in flight: cutting it off loses nothing."""
-        return all(isinstance(key, tuple) and key[0] == "model" for key in self._in_flight)
+    def outcomes(self) -> list[asyncio.Task[None]]:
+        """What is in flight and not to be cut off: everything but model calls, which lose nothing by it."""
+        return [task for key, task in self._in_flight.items() if key[0] != "model"]
 
     def _start(self, effect: Effect) -> None:
         self._begun.add(effect.key)

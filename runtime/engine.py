@@ -84,15 +84,10 @@ class Engine:
         """Begin nothing more, commit the outcomes that come within `grace` seconds, and give the runs back."""
         self.closing = True
         self._sweep_now.set()
-        for actor in self.actors.values():
-            actor.wake()
         deadline = time.monotonic() + grace
-        while self.actors and time.monotonic() < deadline:
-            running = [task for task in self._tasks if task.get_name().startswith("run_")]
-            models_only = all(actor.waits_for_model() for actor in self.actors.values())
-            if models_only or not running:
-                break
-            await asyncio.wait(running, timeout=0.05)
+        outcomes = [task for actor in self.actors.values() for task in actor.outcomes()]
+        if outcomes:
+            await asyncio.wait(outcomes, timeout=grace)
         await self._give_back()
         if self.on_given_back is not None:
             await self.on_given_back(max(0.0, deadline - time.monotonic()))

@@ -192,9 +192,10 @@ class World(MemoryStreams):
     def retry(self, run_id: str = "r1", *, worker: str | None = A, max_steps: int | None = None) -> None:
         self.commit(lambda s: commits.retry(s, run_id, runs.Retry(worker, max_steps)))
 
-    def delete(self, session: str = "s1", *, idle_before: float | None = None) -> bool:
+    def delete(self, session: str = "s1", *, idle_before: float | None = None, keep_pending: bool = False) -> bool:
+        """Delete a session; with `idle_before` as a cleanup does it."""
         reason: Literal["deleted", "cleanup"] = "deleted" if idle_before is None else "cleanup"
-        spare = None if idle_before is None else commits.Spare(idle_before)
+        spare = None if idle_before is None else commits.Spare(idle_before, keep_pending)
         return self.commit(lambda s: commits.delete_session(s, session, EndSession(reason), spare))
 
     def seq_of(self, run_id: str, version: int) -> int:

@@ -640,6 +640,21 @@ def test_b74_a_cleanup_spares_what_runs_and_takes_what_waits(world: World) -> No
     assert world.recorded("session:s1")[-1].event.model_dump() == {"reason": "cleanup"}
 
 
+def test_b74_b75_whether_a_session_is_spared_is_judged_in_the_commit_that_deletes_it(world: World) -> None:
+    """What was idle or without questions when it was listed may not be so any more."""
+    asking(world, "input").start("other", "s2")
+    world.respond(run_id="other", text="Done.")
+    world.at = 200.0
+    world.answer("c0")
+    world.respond((SIGN, ask("c1")))
+    before = world.everything()
+    assert world.delete(idle_before=150.0) is False
+    assert world.delete(idle_before=300.0, keep_pending=True) is False
+    assert world.everything() == before
+    assert world.delete("s2", idle_before=150.0, keep_pending=True) is True
+    assert world.delete(idle_before=300.0) is True
+
+
 def test_b75_a_dropped_question_is_a_discard(world: World) -> None:
     asking(world, "input").delete()
     assert [event.model_dump() for event in world.events("c0")] == [
