@@ -19,7 +19,7 @@ DiscardReason = Literal["cancelled", "settled", "failed", "deleted"]
 class IdempotencyKey(BaseModel):
     """A caller's key and the digest of the request that came with it."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="allow")
 
     key: str
     digest: str
@@ -143,7 +143,7 @@ def evolve(state: CheckpointState, event: Event) -> CheckpointState:
         case CheckpointDiscarded():
             return changed(state, status="discarded")
         case Erased():
-            return changed(state, status="discarded", question=None)
+            return CheckpointState(id=state.id, version=state.version, status="discarded")
     return state
 
 

@@ -88,13 +88,17 @@ def restore(topic: str, data: dict[str, Any]) -> Event:
         return _validated(cls, topic, data)
     name, _, tail = topic.rpartition("@")
     cls = _CLASSES.get(name)
-    if cls is None or not tail.isdecimal() or int(tail) > cls.VERSION or int(tail) < 1:
+    if cls is None or tail not in map(str, range(1, cls.VERSION)):
         raise StoreUnreadable("EVENT_UNKNOWN", f"this release does not know the event {topic!r}", topic=topic)
     for version in range(int(tail), cls.VERSION):
         step = _UPCASTERS.get((name, version))
         if step is None:
             raise StoreUnreadable("EVENT_UNKNOWN", f"{name} has no upcaster from version {version}", topic=topic)
-        data = step(data)
+        try:
+            data = step(data)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            message = f"the data of a {topic!r} event does not fit its upcaster: {type(error).__name__}"
+            raise StoreUnreadable("STORE_INVALID", message, topic=topic) from error
     return _validated(cls, topic, data)
 
 

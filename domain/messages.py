@@ -21,7 +21,7 @@ NATIVE = "bread/1"
 class Message(BaseModel):
     """A model turn as its model layer wrote it. `codec` names who can read `data`."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="allow")
 
     codec: str
     data: JsonValue

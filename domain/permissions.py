@@ -24,7 +24,7 @@ _SHAPES = {
 }
 
 
-def _check(selector: object) -> str:
+def _check(selector: object) -> None:
     if not isinstance(selector, str):
         raise InvalidInput("INVALID_PERMISSION", f"permission selector {selector!r}: expected text")
     scope, colon, target = selector.partition(":")
@@ -36,7 +36,6 @@ def _check(selector: object) -> str:
     if not shape.fullmatch(target):
         expected = "skill:skill/name" if scope == "skill" else f"{scope}:name"
         raise InvalidInput("INVALID_PERMISSION", f"{selector!r}: expected {expected}, names in snake_case or *")
-    return selector
 
 
 def _matches(selectors: Iterable[str], target: str) -> bool:
@@ -57,16 +56,23 @@ class Permissions:
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        for selector in (*self.allow, *self.ask, *self.deny):
+            _check(selector)
+
     @classmethod
     def of(cls, lists: Mapping[str, Iterable[str]] | None) -> Permissions:
-        """From `{"allow": [...], "ask": [...], "deny": [...]}`; other keys and plain strings are refused."""
-        lists = lists or {}
-        for key, selectors in lists.items():
+        """From `{"allow": [...], "ask": [...], "deny": [...]}`; anything else is refused."""
+        if lists is not None and not isinstance(lists, Mapping):
+            raise InvalidInput("INVALID_PERMISSION", "permissions: expected lists under allow, ask and deny")
+        found: dict[str, tuple[str, ...]] = {}
+        for key, selectors in (lists or {}).items():
             if key not in ("allow", "ask", "deny"):
                 raise InvalidInput("INVALID_PERMISSION", f"permissions: {key!r} is not one of allow, ask, deny")
-            if isinstance(selectors, str):
+            if not isinstance(selectors, list | tuple | set | frozenset):
                 raise InvalidInput("INVALID_PERMISSION", f"permissions.{key}: expected a list of selectors")
-        return cls(**{key: tuple(_check(selector) for selector in selectors) for key, selectors in lists.items()})
+            found[key] = tuple(selectors)
+        return cls(**found)
 
     def access(self, target: str) -> Access:
         """What is granted for `tool:name`, `core:name` or `skill:skill/name`."""

@@ -186,7 +186,11 @@ def decide(state: RunState, command: RunCommand) -> list[Event]:
                     retry_at=command.retry_at,
                 )
             ]
-            return failed if command.retry_at else [*failed, RunFailed(code=command.code, message=command.message)]
+            return (
+                failed
+                if command.retry_at is not None
+                else [*failed, RunFailed(code=command.code, message=command.message)]
+            )
         case StartIntents():
             return list(_intents(state, command.idempotent)) if state.owner == command.owner else []
         case RecordResult():
@@ -352,11 +356,11 @@ def _intents(state: RunState, idempotent: frozenset[str]) -> list[ToolCalled]:
 
 
 def _unsettled(state: RunState, key: str) -> Call | None:
-    """A call that an outcome may still settle: also one that a person was asked about because its owner seemed dead."""
+    """A call that an outcome may still settle: also one that a person is asked about, or wants to have made again,
+    because its owner seemed dead."""
     call = state.call(key)
-    if call is None or state.status != "active":
-        return None
-    return call if call.status == "called" or (call.status == "asked" and call.kind == "in_doubt") else None
+    begun = call is not None and call.called_at > 0 and call.status != "settled"
+    return call if begun and state.status == "active" else None
 
 
 def _failed(call: Call, code: str, message: str, duration_ms: float | None = None) -> ToolFailed:

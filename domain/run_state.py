@@ -304,9 +304,10 @@ def _calls(state: RunState, event: ModelResponded, version: int) -> tuple[tuple[
 
 def unique_call_id(provider_id: str, key: str, seen: set[str] | frozenset[str]) -> str:
     """The id of a call as the outside sees it: the provider's, unless it is missing or was seen in this run."""
-    if not provider_id:
-        return f"call_{key}"
-    return f"{provider_id}~{key}" if provider_id in seen else provider_id
+    unique = provider_id or f"call_{key}"
+    while unique in seen:
+        unique = f"{unique}~{key}"
+    return unique
 
 
 def status_of(state: RunState) -> str:

@@ -705,3 +705,30 @@ def test_b51_finished_tools_stay_finished(world: World) -> None:
     events = world.events("r1")
     assert [event.call for event in events if isinstance(event, ToolCalled)] == ["1.0", "1.1"]
     assert [event.call for event in events if isinstance(event, ToolReturned)] == ["1.1", "1.0"]
+
+
+@pytest.mark.parametrize("ids", [["x~1.2", "x", "x"], ["call_1.1", ""], ["", ""], ["x", "x~1.1", "x"]])
+def test_b29_ids_that_look_like_ours_stay_apart(world: World, ids: list[str]) -> None:
+    """B29: whatever ids a provider gives, each call has its own."""
+    world.start()
+    world.respond(*[(ToolUse("tool_work", None, one), Execute()) for one in ids])
+    assert len({call.id for call in world.run("r1").calls}) == len(ids)
+
+
+def test_c56_a_late_outcome_settles_a_call_that_is_to_be_made_again(world: World) -> None:
+    """G67: an outcome that is known is not thrown away, and the tool does not run a second time."""
+    world.start()
+    world.respond((ToolUse("tool_work", None), Execute()))
+    world.take(B, A)
+    world.doubt(B, "1.0", "d1")
+    world.answer("d1", {"outcome": "retry"}, "retry", worker=None)
+    world.returns("1.0", "late")
+    assert world.run("r1").calls[0].status == "settled"
+
+
+def test_b59_an_attempt_may_be_due_at_the_epoch() -> None:
+    """B59: a moment of 0 is a moment."""
+    world = World(at=0.0)
+    world.start()
+    world.model_fails(0.0)
+    assert world.run("r1").status == "active"
