@@ -68,9 +68,13 @@ class SQLiteTransaction:
         self._execute("SELECT MAX(originator_version) FROM stored_events WHERE originator_id = ?", (stream,))
         return self.cursor.fetchone()[0] or 0
 
-    def next_seq(self, root: str) -> int:
-        self._execute("SELECT MAX(seq) FROM bread_log WHERE root = ?", (root,))
-        return (self.cursor.fetchone()[0] or 0) + 1
+    def place(self, root: str) -> tuple[int, str | None]:
+        self._execute(
+            "SELECT (SELECT MAX(seq) FROM bread_log WHERE root = ?), (SELECT tenant FROM bread_runs WHERE id = ?)",
+            (root, root),
+        )
+        seq, tenant = self.cursor.fetchone()
+        return (seq or 0) + 1, tenant
 
     def insert(self, events: Sequence[Recorded]) -> list[Recorded]:
         rows = [(e.stream, e.version, *stored_form(e)) for e in events]

@@ -35,7 +35,8 @@ class WriteTransaction(Protocol):
 
     def version(self, stream: str) -> int: ...
 
-    def next_seq(self, root: str) -> int: ...
+    def place(self, root: str) -> tuple[int, str | None]:
+        """The next seq of a root's log, and the root's tenant; None for a root that is new."""
 
     def insert(self, events: Sequence[Recorded]) -> list[Recorded]:
         """Append, giving positions; raises Collision, and then has written nothing."""
@@ -75,7 +76,7 @@ class Unit:
         self.appended: list[Recorded] = []
         self.erasures: list[tuple[str, int]] = []
         self.assumed: dict[str, int] = {}
-        self._seqs: dict[str, int] = {}
+        self._places: dict[str, tuple[int, str | None]] = {}
 
     # --- Streams
 
@@ -121,12 +122,13 @@ class Unit:
             self.appended.append(Recorded(stream, version, event, self._meta(root, session)))
 
     def _meta(self, root: str | None, session: str) -> Meta:
-        seq = 0
-        if root is not None:
-            seq = self._seqs.get(root) or self._tx.next_seq(root)
-            self._seqs[root] = seq + 1
         s = self._stamp
-        return Meta(s.at, s.by, s.commit, seq, root, session, s.cause, s.worker, s.tenant, s.traceparent)
+        if root is None:
+            return Meta(s.at, s.by, s.commit, 0, None, session, s.cause, s.worker, s.tenant, s.traceparent)
+        # Whoever commits to a tree, what is committed belongs to the tenant that started it.
+        seq, tenant = self._places.get(root) or self._tx.place(root)
+        self._places[root] = (seq + 1, tenant)
+        return Meta(s.at, s.by, s.commit, seq, root, session, s.cause, s.worker, tenant or s.tenant, s.traceparent)
 
     def erase(self, stream: str, keep: int) -> None:
         self.erasures.append((stream, keep))

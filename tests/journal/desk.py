@@ -25,6 +25,7 @@ from bread.runtime.folds import fold_run
 from bread.runtime.sqlite_journal import SQLiteJournal
 
 T = TypeVar("T")
+PATIENCE = 30  # seconds until a test that waits for what never comes fails and cleans up
 NOTHING: frozenset[str] = frozenset()
 
 
@@ -179,7 +180,7 @@ class Gate:
         if point == self._held_at:
             self._held_at = None
             self._reached.set()
-            self._go.wait()
+            self._go.wait(PATIENCE)
 
     def hold(self, point: str) -> None:
         """Stop the writer the next time it comes to a point."""
@@ -192,7 +193,7 @@ class Gate:
         self._broken_at = point
 
     async def reached(self) -> None:
-        await asyncio.to_thread(self._reached.wait)
+        assert await asyncio.to_thread(self._reached.wait, PATIENCE)
 
     def let_go(self) -> None:
         self._go.set()
@@ -230,7 +231,7 @@ class Ears:
         """Wait for what is to come."""
         while not enough(self.heard):
             self._news.clear()
-            await self._news.wait()
+            await asyncio.wait_for(self._news.wait(), PATIENCE)
         return self.heard
 
     async def until_stream(self, stream: str) -> list[Recorded]:

@@ -26,7 +26,7 @@ from bread.runtime.sqlite_journal import SQLiteJournal
 from bread.transport.codec import pack
 from support import trials
 
-from .desk import Desk, Ears, Gate, asks, code_of, submitted, together
+from .desk import PATIENCE, Desk, Ears, Gate, asks, code_of, submitted, together
 from .journal_kit import JournalKit, SharedJournalKit
 from .opening import Opening, is_sound
 
@@ -73,7 +73,7 @@ class Scrubs:
 
     async def tried(self) -> None:
         self._tried.clear()
-        await self._tried.wait()
+        await asyncio.wait_for(self._tried.wait(), PATIENCE)
 
     async def cleaned(self, place: Path) -> None:
         """Wait until nothing is left."""
