@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,12 @@ import pytest
 
 from bread import Agent, Bread
 from support import MODES, Mode
+
+
+def pytest_configure() -> None:
+    # Where the tests run in the background Ctrl-C is ignored, and so it would be by every process that they start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
