@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from ..domain.errors import InvalidInput
 from ..domain.events import JsonValue, finite
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
 
 MAX_PROBLEMS = 20
 
@@ -62,17 +66,11 @@ def _refs(part: Any) -> Iterator[str]:
 
 def problems(value: JsonValue, schema: JsonValue) -> list[str]:
     """The places where a value does not fit a schema, as `path: what is wrong`; none if it fits."""
-    # Imported when first needed: lists and `--help` do not pay for it.
-    from jsonschema import Draft202012Validator, FormatChecker
-    from referencing import Registry
-
     if not isinstance(schema, dict):
         return []
-    # With a registry of its own nothing is fetched from where a `$ref` points to.
-    validator = Draft202012Validator(schema, format_checker=FormatChecker(), registry=Registry())
     found = []
     try:
-        for error in validator.iter_errors(value):
+        for error in _validator(json.dumps(schema)).iter_errors(value):
             place = ".".join(str(part) for part in error.absolute_path) or "(answer)"
             found.append(f"{place}: {error.message[:300]}")
             if len(found) == MAX_PROBLEMS:
@@ -81,6 +79,16 @@ def problems(value: JsonValue, schema: JsonValue) -> list[str]:
         # A schema that cannot be followed (a `$ref` to nowhere, or to itself) lets nothing through.
         found.append(f"(schema): it cannot be checked: {type(error).__name__}: {str(error)[:300]}")
     return found
+
+
+@lru_cache(maxsize=256)
+def _validator(schema: str) -> Validator:
+    # Imported when first needed: lists and `--help` do not pay for it.
+    from jsonschema import Draft202012Validator, FormatChecker
+    from referencing import Registry
+
+    # With a registry of its own nothing is fetched from where a `$ref` points to.
+    return Draft202012Validator(json.loads(schema), format_checker=FormatChecker(), registry=Registry())
 
 
 def to_json(value: Any, what: str) -> JsonValue:
