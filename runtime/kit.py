@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -31,6 +32,20 @@ from ..domain.run import RunCommand
 from ..domain.run_events import RunStarted
 from ..domain.run_state import RunState
 from ..domain.session import SessionCommand, SessionState, session_stream
+
+
+class ManualClock:
+    """A clock that is set by hand, for `Bread(clock=...)`; `now` is unix seconds."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_by(self, **time: float) -> None:
+        """Let time pass: `pass_by(days=31)`, with the words of timedelta."""
+        self.now += timedelta(**time).total_seconds()
 
 
 class _Versioned(Protocol):
@@ -68,14 +83,17 @@ class Decider(Generic[S, C]):
 
 
 def run_decider(run_id: str = "r1") -> Decider[RunState, RunCommand]:
+    """The Decider of a run, for `given`."""
     return Decider(RunState(run_id), run_state.evolve, runs.decide)
 
 
 def checkpoint_decider(checkpoint_id: str = "c1") -> Decider[CheckpointState, CheckpointCommand]:
+    """The Decider of a checkpoint, for `given`."""
     return Decider(CheckpointState(checkpoint_id), questions.evolve, questions.decide)
 
 
 def session_decider(session_id: str = "s1") -> Decider[SessionState, SessionCommand]:
+    """The Decider of a session, for `given`."""
     return Decider(SessionState(session_id), sessions.evolve, sessions.decide)
 
 

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from bread import AnswerCheckpoint, Bread, BreadError, CancelRun, Principal, StartRun, define_human_tool, define_tool
-from bread.testing import call, text
+from bread.testing import ManualClock, call, text
 from scenes import (
     ANY,
     DURABLE,
@@ -33,17 +33,7 @@ from scenes import (
 from support import read, trials, types, wire
 
 
-class Clock:
-    """A clock that is set by hand, in unix seconds."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def overdue(bread: Bread, clock: Clock) -> None:
+def overdue(bread: Bread, clock: ManualClock) -> None:
     """The deadline passes, and somebody looks."""
     clock.now += 61.0
     engine_of(bread).sweep_soon()
@@ -52,7 +42,7 @@ def overdue(bread: Bread, clock: Clock) -> None:
 @pytest.mark.parametrize("fallback", [None, {"approved": False, "why": "nobody answered"}, "no", False, 0])
 async def test_a_deadline_that_passes_is_an_outcome_of_its_own(open_bread: OpenBread, fallback: Any) -> None:
     """C59: denied by default, told apart from an answer; with on_timeout that value is the tool's output."""
-    clock, spy = Clock(), Spy(asks())
+    clock, spy = ManualClock(), Spy(asks())
     async with open_bread(agent(spy, asking(timeout=60, on_timeout=fallback)), clock=clock) as bread:
         asked = await ask_first(bread, session="s1")
         assert asked.deadline is not None
@@ -80,7 +70,7 @@ async def test_a_deadline_that_passes_is_an_outcome_of_its_own(open_bread: OpenB
 
 async def test_an_answer_after_the_deadline_commits_the_expiry_instead(open_bread: OpenBread) -> None:
     """C59, B53, Q CHECKPOINT_NOT_FOUND: who comes late is told so, and the run goes on without his answer."""
-    clock, spy = Clock(), Spy(asks())
+    clock, spy = ManualClock(), Spy(asks())
     async with open_bread(agent(spy, asking(timeout=60, on_timeout="late")), clock=clock) as bread:
         asked = await ask_first(bread)
         clock.now += 60.0
@@ -93,7 +83,7 @@ async def test_an_answer_after_the_deadline_commits_the_expiry_instead(open_brea
 
 async def test_an_answer_in_time_counts_whatever_the_clock_says_later(open_bread: OpenBread) -> None:
     """C59: the deadline is judged in the claim."""
-    clock, spy = Clock(), Spy(asks())
+    clock, spy = ManualClock(), Spy(asks())
     async with open_bread(agent(spy, asking(timeout=60, on_timeout="late")), clock=clock) as bread:
         asked = await ask_first(bread)
         clock.now += 59.9
@@ -106,7 +96,7 @@ async def test_an_answer_in_time_counts_whatever_the_clock_says_later(open_bread
 async def test_answers_race_the_deadline(open_bread: OpenBread) -> None:
     """C59: one of them wins, an answer or the expiry, and the model is told that one."""
     for _ in range(trials(10, 200)):
-        clock, spy = Clock(), Spy(asks())
+        clock, spy = ManualClock(), Spy(asks())
         async with open_bread(agent(spy, asking(timeout=60, on_timeout="late")), clock=clock) as bread:
             asked = await ask_first(bread, session=None)
 
@@ -116,7 +106,7 @@ async def test_answers_race_the_deadline(open_bread: OpenBread) -> None:
                 except BreadError as error:
                     return error.code
 
-            async def pass_by(bread: Bread = bread, clock: Clock = clock) -> None:
+            async def pass_by(bread: Bread = bread, clock: ManualClock = clock) -> None:
                 overdue(bread, clock)
 
             outcomes = await asyncio.gather(answer(1), answer(2), pass_by(), answer(3), answer(4))
@@ -136,7 +126,7 @@ async def test_answers_race_the_deadline(open_bread: OpenBread) -> None:
 @DURABLE
 async def test_a_deadline_that_passed_while_nobody_was_there(open_bread: OpenBread) -> None:
     """C59, B48: whoever opens the store next lets it expire; a question without a deadline waits on."""
-    clock = Clock()
+    clock = ManualClock()
     script = [[call("human_quick"), call("human_ask")], [text("Thanks.")]]
     asker = agent(script, asking("quick", timeout=60), asking())
     async with open_bread(asker, clock=clock) as bread:
@@ -151,7 +141,7 @@ async def test_a_deadline_that_passed_while_nobody_was_there(open_bread: OpenBre
 @pytest.mark.parametrize("how", ["cancel", "expire", "supersede"])
 async def test_no_history_dangles(open_bread: OpenBread, how: str) -> None:
     """C58, B60: every call that got no answer has a synthetic result, and the next run of the session sees it."""
-    clock = Clock()
+    clock = ManualClock()
 
     def turn(request: Any) -> list[Any]:
         first = request.turn == 0 and request.messages[-1].text == "one"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bread import DeleteSession, define_tool
-from bread.testing import call, pause, text
+from bread.testing import ManualClock, call, pause, text
 from scenes import (
     DURABLE,
     Counter,
@@ -29,19 +29,6 @@ from scenes import (
     watch,
 )
 from support import read, types, wire
-
-
-class Clock:
-    """A clock that is set by hand, in unix seconds."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def pass_by(self, **time: float) -> None:
-        self.now += timedelta(**time).total_seconds()
 
 
 async def test_a_deleted_session_takes_everything_with_it(open_bread: OpenBread) -> None:
@@ -209,7 +196,7 @@ async def test_a_deletion_is_for_ever(open_bread: OpenBread) -> None:
 
 async def test_a_cleanup_deletes_what_has_been_idle_for_longer(open_bread: OpenBread) -> None:
     """B74: by the last event of a session, not by its first one; it gives the number."""
-    clock = Clock()
+    clock = ManualClock()
     async with open_bread(agent([[text("Hi.")]]), clock=clock) as bread:
         for session in ("old", "used", "new"):
             await bread.run("a", "go", session=session)
@@ -228,7 +215,7 @@ async def test_a_cleanup_deletes_what_has_been_idle_for_longer(open_bread: OpenB
 @pytest.mark.parametrize("tags", [None, {}, {"team": "red"}])
 async def test_without_an_age_nothing_is_deleted(open_bread: OpenBread, tags: dict[str, str] | None) -> None:
     """B74: tags alone never delete."""
-    clock = Clock()
+    clock = ManualClock()
     async with open_bread(agent([[text("Hi.")]]), clock=clock) as bread:
         await bread.run("a", "go", session="s1", tags={"team": "red"})
         clock.pass_by(days=1000)
@@ -239,7 +226,7 @@ async def test_without_an_age_nothing_is_deleted(open_bread: OpenBread, tags: di
 
 async def test_tags_narrow_a_cleanup(open_bread: OpenBread) -> None:
     """B74: all of them have to match."""
-    clock = Clock()
+    clock = ManualClock()
     async with open_bread(agent([[text("Hi.")]]), clock=clock) as bread:
         await bread.run("a", "go", session="both", tags={"team": "red", "tier": "gold"})
         await bread.run("a", "go", session="one", tags={"team": "red"})
@@ -254,7 +241,7 @@ async def test_tags_narrow_a_cleanup(open_bread: OpenBread) -> None:
 
 async def test_a_running_run_is_always_spared(open_bread: OpenBread) -> None:
     """B74: whatever its age."""
-    gate, clock = Gate(), Clock()
+    gate, clock = Gate(), ManualClock()
     async with open_bread(agent([[pause(gate), text("Done.")]]), clock=clock) as bread:
         run_id = await bread.start("a", "go", session="s1")
         await gate.reached.wait()
@@ -268,7 +255,7 @@ async def test_a_running_run_is_always_spared(open_bread: OpenBread) -> None:
 
 async def test_pending_questions_are_reaped_unless_they_are_kept(open_bread: OpenBread) -> None:
     """B75: with a human:discarded crumb for each; keep_pending spares them."""
-    clock = Clock()
+    clock = ManualClock()
     script = asks({"n": 1}, {"n": 2})
     async with open_bread(agent(script, asking()), clock=clock) as bread:
         first, second = questions(await read(bread.run("a", "go", session="s1")))
@@ -289,7 +276,7 @@ async def test_a_session_that_was_used_while_a_cleanup_ran_is_spared(
     open_bread: OpenBread, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B74, B75: what makes a session young, or its question kept, is judged in the commit that deletes it."""
-    clock = Clock()
+    clock = ManualClock()
     async with open_bread(agent(asks(), asking()), clock=clock) as bread:
         asked = await ask_first(bread, session="s1")
         if what != "answered":
