@@ -278,7 +278,7 @@ def _record_turn(state: RunState, command: RecordTurn) -> list[Event]:
     after = evolve(state, responded)
     events: list[Event] = [responded]
     if not after.calls:
-        duration = max(0.0, (command.at - state.started) * 1000)
+        duration = round(max(0.0, (command.at - state.started) * 1000), 3)
         return [*events, RunCompleted(of=after.version, duration_ms=duration)]
     if after.tool_turns > state.max_steps:
         why = f"more than {state.max_steps} model turns with tool calls"
