@@ -21,6 +21,7 @@ from bread.runtime.app import Bread
 from bread.runtime.door import Accepted
 from bread.runtime.handles import RunHandle
 from bread.runtime.tools import HumanTool, Tool, ToolContext, define_human_tool, define_tool
+from bread.transport.port import Transport
 
 __all__ = [
     "Accepted",
@@ -55,6 +56,7 @@ __all__ = [
     "StoreUnreadable",
     "Tool",
     "ToolContext",
+    "Transport",
     "define_agent",
     "define_human_tool",
     "define_tool",

@@ -17,6 +17,7 @@ from ..domain.names import check_tags
 from ..projections.audit import AuditEvent, audit_event
 from ..projections.lists import Checkpoint, Page, Run
 from ..transport.cursor import parse_cursor
+from ..transport.port import Transport
 from . import audit, reads
 from .agents import Agent
 from .door import Accepted, Door, checked
@@ -51,6 +52,7 @@ class Bread:
         executes: bool = True,
         grace: float = GRACE_SECONDS,
         backoff: tuple[float, ...] = BACKOFF_SECONDS,
+        transport: Transport | None = None,
         clock: Callable[[], float] = time.time,
         fault: Callable[[str], None] | None = None,
         always_replay: bool = False,
@@ -64,6 +66,7 @@ class Bread:
             "executes": executes,
             "max_running": concurrency,
             "backoff": backoff,
+            "transport": transport,
             "fault": fault,
             "always_replay": always_replay,
         }

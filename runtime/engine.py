@@ -22,6 +22,7 @@ from ..domain.ports import Commit, Decision, Logged
 from ..domain.run import Release, Take
 from ..domain.run_state import RunState
 from ..transport.local import LocalHub
+from ..transport.port import InProcess, Transport
 from . import reads
 from .actor import Actor
 from .agents import Agent
@@ -48,15 +49,18 @@ class Engine:
         executes: bool,
         max_running: int | None,
         backoff: tuple[float, ...] = BACKOFF_SECONDS,
+        transport: Transport | None = None,
         fault: Callable[[str], None] | None = None,
         always_replay: bool = False,
     ) -> None:
         self.journal, self.liveness, self.agents = journal, liveness, agents
+        self.transport = transport or InProcess()
         self.worker, self.clock = journal.worker, journal.writer.clock
         self.executes, self.max_running = executes, max_running
         self.backoff, self.always_replay = backoff, always_replay
         self.fault: Callable[[str], None] = fault or (lambda point: None)
         self.hub = LocalHub()
+        self.hub.tell = self.transport.tell
         self.actors: dict[str, Actor] = {}
         self.threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix="bread-tool")
         self.closing = False
@@ -75,6 +79,7 @@ class Engine:
             self.liveness.join()
         self.journal.writer.on_commit = self._committed
         self.journal.on_foreign = self._foreign
+        await self.transport.open(self.hub.hand_on)
         await self.journal.open()
         if self.executes:
             await self._sweep()
@@ -95,6 +100,7 @@ class Engine:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.journal.close()
+        await self.transport.close()
         self.hub.close()
         self.threads.shutdown(wait=False, cancel_futures=True)
         if self.executes:
@@ -149,7 +155,7 @@ class Engine:
                 actor.update(state, whole)
             elif state.owner == self.worker and state.epoch >= events[0].version:
                 self._drive(state, whole, fresh=run_id in commit.alone)
-        self._tell(list(commit.events))
+        self._tell(list(commit.events), own=True)
 
     def _foreign(self, entries: list[Logged]) -> None:
         """Commits of other processes on the same store."""
@@ -158,10 +164,10 @@ class Engine:
             if actor is not None:
                 self.spawn(actor.catch_up(), f"catch up {run_id}")
         self._sweep_now.set()
-        self._tell(entries)
+        self._tell(entries, own=False)
 
-    def _tell(self, entries: list[Logged]) -> None:
-        self.hub.publish_events(entries)
+    def _tell(self, entries: list[Logged], *, own: bool) -> None:
+        self.hub.publish_events(entries, own=own)
         self.on_events(entries)
 
     # --- actors

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -99,6 +99,7 @@ class LocalHub:
     """Fans frames out by root. Everything here runs on the event loop and returns at once."""
 
     def __init__(self) -> None:
+        self.tell: Callable[[str, Frame], None] = lambda root, frame: None
         self.closed = False
         self._subscriptions: dict[str, set[Subscription]] = {}
         self._live: dict[str, dict[int, LiveText]] = {}
@@ -116,18 +117,27 @@ class LocalHub:
             self._subscriptions.pop(subscription.root, None)
 
     def publish(self, root: str, frame: Frame) -> None:
+        """A frame of this process: for its own observers, and for others by `tell`."""
+        self.hand_on(root, frame)
+        self.tell(root, frame)
+
+    def hand_on(self, root: str, frame: Frame) -> None:
+        """A frame, wherever it comes from, for the observers here."""
         for subscription in tuple(self._subscriptions.get(root, ())):
             subscription.put(frame)
 
-    def publish_events(self, entries: Iterable[Logged]) -> None:
+    def publish_events(self, entries: Iterable[Logged], *, own: bool = True) -> None:
+        """Committed events in order, of this process or of another one."""
         for entry in entries:
             root = entry.recorded.meta.root
             if root is None:
                 continue
             if root in self._recent:
                 self._recent[root].append(entry)
-            if root in self._subscriptions:
+            if own:
                 self.publish(root, entry)
+            else:
+                self.hand_on(root, entry)
 
     def remember(self, root: str) -> None:
         """Keep the last events of a root that runs here, for observers that come a moment after them."""
