@@ -62,8 +62,8 @@ async def test_a_transport_is_told_everything_after_its_commit_and_in_order(tmp_
 async def test_live_text_of_another_process_comes_by_the_transport(tmp_path: Path) -> None:
     """B66, B124: the store brings only whole turns; with a transport an observer elsewhere sees them grow, exactly."""
     begin, go_on = asyncio.Event(), asyncio.Event()
-    script = [pause(begin.wait), text("One two "), pause(go_on.wait), text("three.")]
-    agent = define_agent("talker", model=ScriptedModel([script]))
+    script = (pause(begin.wait), text("One two "), pause(go_on.wait), text("three."))
+    agent = define_agent("talker", model=ScriptedModel([[*script]]))
     here, there = Wire(), Wire()
     here.peer = there
     store = f"sqlite:///{tmp_path}/bread.db"
