@@ -202,8 +202,7 @@ class RunMachine(RuleBasedStateMachine):
 
     def open_calls(self) -> list[str]:
         """The calls that were begun and have no outcome yet: somebody may still hold it."""
-        begun = [call for call in self.run.calls if call.status == "called" or call.kind == "in_doubt"]
-        return [call.key for call in begun if call.status in ("called", "asked")]
+        return [call.key for call in self.run.calls if call.called_at and call.status != "settled"]
 
     # Each rule that can be played changes something; what must not change anything is in the invariants.
 
