@@ -16,6 +16,8 @@ class Command(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     by: Principal = APP
+    command_id: str | None = Field(default=None, min_length=1, max_length=200)
+    """An id of the caller's; the events that the command brings about have it as their `cause`."""
     tenant: str = "default"
     traceparent: str | None = None
 

@@ -107,9 +107,12 @@ class Door:
                 await self._wait_for_rest(str(error.details["run_id"]))
 
     async def _wait_for_rest(self, run_id: str) -> None:
-        info = await self._engine.journal.ask(reads.run_info, run_id)
-        seq = await self._engine.journal.ask(reads.last_seq, run_id)
-        state = await self._engine.journal.ask(reads.run_state, run_id)
+        try:
+            info = await self._engine.journal.ask(reads.run_info, run_id)
+            seq = await self._engine.journal.ask(reads.last_seq, run_id)
+            state = await self._engine.journal.ask(reads.run_state, run_id)
+        except NotFound:
+            return  # deleted with its session meanwhile: the next try says so
         if state.has_work:
             async for _ in Observer(self._engine, info, Cursor(seq), at_rest=True).crumbs():
                 pass
@@ -203,7 +206,12 @@ class Door:
 
 
 def _context(command: AnyCommand) -> dict[str, Any]:
-    return {"by": command.by, "tenant": command.tenant, "traceparent": command.traceparent}
+    return {
+        "by": command.by,
+        "cause": command.command_id,
+        "tenant": command.tenant,
+        "traceparent": command.traceparent,
+    }
 
 
 def _key(key: str | None, request: Any) -> IdempotencyKey | None:

@@ -88,7 +88,7 @@ class Engine:
     async def close(self, grace: float) -> None:
         """Begin nothing more, commit the outcomes that come within `grace` seconds, and give the runs back."""
         self.closing = True
-        self._sweep_now.set()
+        self.sweep_soon()
         deadline = time.monotonic() + grace
         outcomes = [task for actor in self.actors.values() for task in actor.outcomes()]
         if outcomes:
@@ -163,7 +163,7 @@ class Engine:
             actor = self.actors.get(run_id)
             if actor is not None:
                 self.spawn(actor.catch_up(), f"catch up {run_id}")
-        self._sweep_now.set()
+        self.sweep_soon()
         self._tell(entries, own=False)
 
     def _tell(self, entries: list[Logged], *, own: bool) -> None:

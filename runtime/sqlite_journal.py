@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..domain.envelope import Principal, Recorded
-from ..domain.errors import StoreUnavailable
+from ..domain.errors import StoreUnavailable, StoreUnreadable
 from ..domain.ports import Commit, Decision, Logged
 from . import reads, rebuild
 from .journal import Fault, GroupCommit
@@ -99,14 +100,18 @@ class SQLiteJournal:
     def _follow(self, loop: asyncio.AbstractEventLoop) -> None:
         """Hear commits of other processes: a change of data_version, then what came after the last known position."""
         connection = connect(self.store.database)
-        seen = None
+        seen, deaf = None, False
         try:
             while not self._stop.wait(TAIL_SECONDS):
-                version = connection.execute("PRAGMA data_version").fetchone()[0]
-                if version == seen:
-                    continue
-                if self._hand_over(loop):
-                    seen = version
+                try:
+                    version = connection.execute("PRAGMA data_version").fetchone()[0]
+                    if version != seen and self._hand_over(loop):
+                        seen = version
+                    deaf = False
+                except (sqlite3.Error, StoreUnreadable) as error:
+                    if not deaf:  # for the moment, not for good
+                        logger.error("other processes are not heard: %s", error)
+                    deaf = True
         except RuntimeError:
             return  # the loop is gone
         finally:

@@ -18,15 +18,16 @@ from ...projections.crumbs import HumanRequired
 from ..app import Bread
 from .demo import publisher
 
-MOMENTS = ("suspending", "waiting", "speaking")
-
 
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Fate:
-    """Called by the runtime at its named points, on whatever thread reaches them."""
+    """Called by the runtime at its named points, on whatever thread reaches them.
+
+    `moment` says where this process is to die: suspending, waiting or speaking.
+    """
 
     def __init__(self, moment: str) -> None:
         self._moment = moment

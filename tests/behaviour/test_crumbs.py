@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from bread import AnyCrumb, Bread, Crumb, define_tool
+from bread import AnswerCheckpoint, AnyCrumb, Bread, Crumb, StartRun, define_tool
 from bread.projections import crumbs as crumb_types
 from bread.testing import call, fail, pause, reasoning, text
 from scenes import (
@@ -292,3 +292,18 @@ async def test_a_cursor_of_elsewhere_is_refused(open_bread: OpenBread) -> None:
             with refused("INPUT_INVALID"):
                 await read(bread.observe(asked.run_id, after=cursor))
         assert (await until(bread.observe(asked.run_id, after="0"), "agent:run:start")).seq == 1
+
+
+async def test_an_id_of_the_caller_is_the_cause_of_what_its_command_brings_about(open_bread: OpenBread) -> None:
+    """M: in the events of that commit, and in no others."""
+    async with open_bread(agent(asks(), asking())) as bread:
+        started = await bread.send(StartRun(agent="a", input="go", command_id="order-17"))
+        assert started.run_id is not None
+        await read(bread.observe(started.run_id, until="rest"))
+        [asked] = (await bread.list_checkpoints()).items
+        await bread.send(AnswerCheckpoint(checkpoint_id=asked.id, response="yes", command_id="reply-1"))
+        await read(bread.observe(started.run_id))
+        causes = [(event.name, event.cause) async for event in bread.audit(started.run_id)]
+    assert {name for name, cause in causes if cause == "order-17"} == {"run.started"}
+    assert {name for name, cause in causes if cause == "reply-1"} >= {"checkpoint.claimed", "run.resumed"}
+    assert ("run.completed", None) in causes

@@ -439,6 +439,27 @@ async def test_a_session_with_a_running_run_is_busy(open_bread: OpenBread) -> No
         assert [run.session_id for run in (await bread.list_runs()).items] == ["s1", "s1"]
 
 
+async def test_who_waits_for_a_run_that_is_deleted_is_told(
+    open_bread: OpenBread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B60, B77: also where the session goes between the refusal and the waiting."""
+    gate = Gate()
+    async with open_bread(agent([[pause(gate), text("One.")]])) as bread:
+        await bread.start("a", "one", session="s1")
+        await gate.reached.wait()
+        ask = engine_of(bread).journal.ask
+
+        async def after_the_deletion(question: Any, *args: Any, **options: Any) -> Any:
+            monkeypatch.undo()
+            assert question.__name__ == "run_info"
+            await bread.sessions.delete("s1")
+            return await ask(question, *args, **options)
+
+        monkeypatch.setattr(engine_of(bread).journal, "ask", after_the_deletion)
+        with refused("SESSION_DELETED"):
+            await bread.start("a", "two", session="s1", on_busy="wait")
+
+
 async def test_who_waits_for_a_run_that_suspends_is_told(open_bread: OpenBread) -> None:
     """B60: on_busy='wait' waits for a running run, not for a person."""
     gate = Gate()

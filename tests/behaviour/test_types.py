@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import assert_type
 
-from bread import Accepted, Bread, Checkpoint, Page, Run, RunHandle, StartRun
+from bread import Accepted, Bread, Checkpoint, Model, Page, Run, RunHandle, StartRun, Transport
 from bread.domain.events import JsonValue
+from bread.domain.ports import Journal
 from bread.projections.crumbs import AgentError, HumanRequired, HumanResumed, RunEnd, TextDelta, ToolCall, ToolResult
-from bread.testing import call, text
+from bread.runtime.sqlite_journal import SQLiteJournal
+from bread.testing import ScriptedModel, call, text
+from bread.transport.port import InProcess
 from scenes import OpenBread, agent, asking, asks
 
 
@@ -76,3 +79,22 @@ async def test_what_calls_give_is_typed(open_bread: OpenBread) -> None:
         accepted = await bread.send(StartRun(agent="a", input="go"))
         assert_type(accepted, Accepted)
         assert accepted.run_id is not None
+
+
+def test_adapters_fit_their_ports() -> None:
+    """As a type checker sees it: what stands behind a port can be used as the port says."""
+
+    def journal(adapter: SQLiteJournal) -> Journal:
+        return adapter
+
+    def model(adapter: ScriptedModel) -> Model:
+        return adapter
+
+    def transport(adapter: InProcess) -> Transport:
+        return adapter
+
+    one = SQLiteJournal(None, "w_types")
+    assert callable(journal(one).commit)
+    one.store.close()
+    assert model(ScriptedModel([])).name == "scripted"
+    assert callable(transport(InProcess()).tell)

@@ -17,7 +17,7 @@ from bread.domain import commits
 from bread.domain.checkpoint import IdempotencyKey
 from bread.domain.commits import Answered
 from bread.domain.envelope import APP, Meta, Recorded
-from bread.domain.errors import StoreUnavailable
+from bread.domain.errors import StoreUnavailable, StoreUnreadable
 from bread.domain.events import Erased, Event
 from bread.domain.run import RecordResult
 from bread.domain.run_events import QuestionAsked, ToolReturned
@@ -147,8 +147,11 @@ class SharedJournalKit(JournalKit):
             "session.deleted",
         ]
 
+    @pytest.mark.parametrize(
+        "failure", [StoreUnavailable("the store is busy"), StoreUnreadable("STORE_INVALID", "a page is damaged")]
+    )
     async def test_a_look_that_fails_loses_nothing(
-        self, desk: Desk, other: Desk, monkeypatch: pytest.MonkeyPatch
+        self, desk: Desk, other: Desk, monkeypatch: pytest.MonkeyPatch, failure: Exception
     ) -> None:
         """B130: the store does not answer, nothing more is written, and the commit is heard all the same."""
         for each in (desk, other):  # nothing else is to touch the file, which would be a reason to look again
@@ -163,7 +166,7 @@ class SharedJournalKit(JournalKit):
                 return read()
             if written.is_set():
                 missed.set()
-            raise StoreUnavailable("the store is busy")
+            raise failure
 
         monkeypatch.setattr(desk.journal.store, "read", failing)
         await other.start("run_1", "s1")
