@@ -510,7 +510,7 @@ def test_resume_takes_an_answer_and_nothing_that_could_replace_the_run() -> None
     """C24: no agent, tool, skill, session or context comes in with an answer."""
     parameters = set(signature(Bread.resume).parameters) - {"self"}
     assert parameters == {"checkpoint_id", "response", "author", "comment", "idempotency_key", "by"}
-    fields = set(AnswerCheckpoint.model_fields) - {"by", "tenant", "traceparent"}
+    fields = set(AnswerCheckpoint.model_fields) - {"by", "command_id", "tenant", "traceparent"}
     assert fields == {"checkpoint_id", "response", "comment", "idempotency_key", "detach"}
 
 
