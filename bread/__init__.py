@@ -20,6 +20,8 @@ from bread.runtime.agents import Agent, define_agent
 from bread.runtime.app import Bread
 from bread.runtime.door import Accepted
 from bread.runtime.handles import RunHandle
+from bread.runtime.providers import define_model
+from bread.runtime.skills import Skill, define_skill
 from bread.runtime.tools import HumanTool, Tool, ToolContext, define_human_tool, define_tool
 from bread.transport.port import Transport
 
@@ -51,6 +53,7 @@ __all__ = [
     "RunStopped",
     "RunSuspended",
     "Session",
+    "Skill",
     "StartRun",
     "StoreUnavailable",
     "StoreUnreadable",
@@ -59,5 +62,7 @@ __all__ = [
     "Transport",
     "define_agent",
     "define_human_tool",
+    "define_model",
+    "define_skill",
     "define_tool",
 ]

@@ -6,6 +6,7 @@ the neutral reading of it. Readers are pure walks over plain data, so that no pr
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from .errors import StoreUnreadable
 from .events import JsonValue, finite
 
 NATIVE = "bread/1"
+PYDANTIC_AI = "pydantic-ai/2"
 
 
 class Message(BaseModel):
@@ -29,11 +31,15 @@ class Message(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """One call that a model asked for; `id` is the provider's and may repeat or be empty."""
+    """One call that a model asked for; `id` is the provider's and may repeat or be empty.
+
+    `malformed` where the model wrote something that is not JSON: `args` is that text.
+    """
 
     tool: str
     args: JsonValue
     id: str = ""
+    malformed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +90,40 @@ def _read_native(data: Any) -> Turn:
     return Turn(data.get("text", ""), calls, data.get("reasoning", ""))
 
 
+@reader(PYDANTIC_AI)
+def _read_pydantic_ai(data: Any) -> Turn:
+    text, reasoning, calls = "", "", []
+    for part in data["parts"]:
+        match part["part_kind"]:
+            case "text":
+                text += part["content"]
+            case "thinking":
+                reasoning += part["content"]
+            case "tool-call":
+                calls.append(_use(part))
+    return Turn(text, tuple(calls), reasoning)
+
+
+def _use(part: dict[str, Any]) -> ToolUse:
+    tool, args, call_id = part["tool_name"], part.get("args"), part.get("tool_call_id", "")
+    if not isinstance(args, str):
+        return ToolUse(tool, {} if args is None else finite(args), call_id)
+    try:
+        return ToolUse(tool, finite(json.loads(args, parse_constant=_refuse)) if args.strip() else {}, call_id)
+    except (ValueError, RecursionError):
+        return ToolUse(tool, args, call_id, malformed=True)
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """What the caller said."""
+    """What the caller said; or what bread told the model in that role, because its answer did not fit."""
 
     text: str
+    author: Literal["caller", "bread"] = "caller"
     role: Literal["user"] = "user"
 
 

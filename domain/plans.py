@@ -1,4 +1,7 @@
-"""Plans: what is to become of each call that a model asks for. The runtime makes them, the Run decides with them."""
+"""Plans: what is to become of each call that a model asks for, or of its final answer where that has to fit a schema.
+
+The runtime makes them, the Run decides with them.
+"""
 
 from __future__ import annotations
 
@@ -38,3 +41,21 @@ class Refuse:
 
 
 Plan = Execute | Ask | Refuse
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Plan for a final answer: it fits, and this is the output."""
+
+    output: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Plan for a final answer: it does not fit. The model is told why, at most `retries` times in a run."""
+
+    message: str
+    retries: int
+
+
+Verification = Accept | Reject

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from .commits import Streams
 from .envelope import Principal, Recorded
@@ -78,7 +78,10 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One model call. `turn` counts the turns that the run already has, `attempt` the failed attempts at this one."""
+    """One model call. `turn` counts the turns that the run already has, `attempt` the failed attempts at this one.
+
+    `output` is the JSON Schema that the final text has to fit as JSON, if there is one.
+    """
 
     run_id: str
     agent_id: str
@@ -88,6 +91,7 @@ class ModelRequest:
     messages: Sequence[AnyMessage]
     tools: Sequence[ToolSpec]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    output: JsonValue = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,17 @@ class Model(Protocol):
     def name(self) -> str: ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]: ...
+
+
+@runtime_checkable
+class ManagedModel(Model, Protocol):
+    """A model that holds connections. Whoever opened it closes it; `prepare` raises what keeps it from answering."""
+
+    def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def prepare(self, settings: Mapping[str, Any] | None = None) -> None: ...
 
 
 class ModelError(Exception):

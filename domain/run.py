@@ -6,18 +6,32 @@ and continuing are the same: fold the stream, ask what is due.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, assert_never
 
-from .checkpoint import CheckpointOpened, IdempotencyKey, ParentLink
+from .checkpoint import CheckpointOpened
 from .errors import InvalidInput, Refused, checkpoint_not_found
-from .events import Event, JsonValue
-from .messages import Message
-from .plans import Ask, Execute, Plan, Refuse
+from .events import Event
+from .plans import Accept, Ask, Execute, Refuse, Reject
+from .run_commands import (
+    Answer,
+    Cancel,
+    Fail,
+    RaiseDoubt,
+    RecordError,
+    RecordFailure,
+    RecordResult,
+    RecordTurn,
+    Release,
+    Retry,
+    RunCommand,
+    Start,
+    StartIntents,
+    Take,
+)
 from .run_events import (
     ModelFailed,
     ModelResponded,
+    OutputRejected,
     Resumed,
     RunCancelled,
     RunCompleted,
@@ -29,141 +43,8 @@ from .run_events import (
     ToolCalled,
     ToolFailed,
     ToolReturned,
-    Usage,
-    Verdict,
 )
 from .run_state import Call, RunState, evolve, status_of
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    agent: str
-    input: JsonValue
-    session: str
-    root: str
-    at: float
-    owner: str | None
-    max_steps: int
-    skill: str | None = None
-    key: IdempotencyKey | None = None
-    parent: ParentLink | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RecordTurn:
-    """A model attempt that started from version `base` (seq `base_seq` of the tree) gave a whole turn."""
-
-    owner: str
-    base: int
-    base_seq: int
-    at: float
-    message: Message
-    plans: Sequence[Plan]
-    model: str
-    finish: str
-    usage: Usage | None = None
-    duration_ms: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class RecordFailure:
-    """A model attempt failed; `retry_at` is None when there is to be no further one."""
-
-    owner: str
-    base: int
-    base_seq: int
-    code: str
-    message: str
-    retry_at: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class StartIntents:
-    owner: str
-    idempotent: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordResult:
-    call: str
-    result: JsonValue
-    duration_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class RecordError:
-    call: str
-    code: str
-    message: str
-    duration_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class RaiseDoubt:
-    owner: str
-    call: str
-    ask: Ask
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer to `checkpoint`; `worker` performs what it makes due, if nobody owns the run (None: left ready)."""
-
-    checkpoint: str
-    verdict: Verdict
-    response: JsonValue
-    worker: str | None
-    idempotent: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Take:
-    """Become the owner of a run that `previous` (None: nobody) owned when it was looked at."""
-
-    worker: str
-    previous: str | None
-    idempotent: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    worker: str
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fail:
-    """The owner cannot go on with the run: something in bread or in the agent's definition is broken."""
-
-    owner: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    worker: str | None
-    max_steps: int | None
-
-
-RunCommand = (
-    Start
-    | RecordTurn
-    | RecordFailure
-    | StartIntents
-    | RecordResult
-    | RecordError
-    | RaiseDoubt
-    | Answer
-    | Take
-    | Release
-    | Cancel
-    | Fail
-    | Retry
-)
 
 
 def decide(state: RunState, command: RunCommand) -> list[Event]:
@@ -278,8 +159,7 @@ def _record_turn(state: RunState, command: RecordTurn) -> list[Event]:
     after = evolve(state, responded)
     events: list[Event] = [responded]
     if not after.calls:
-        duration = round(max(0.0, (command.at - state.started) * 1000), 3)
-        return [*events, RunCompleted(of=after.version, duration_ms=duration)]
+        return [*events, *_final(after, command)]
     if after.tool_turns > state.max_steps:
         why = f"more than {state.max_steps} model turns with tool calls"
         events += [_failed(call, "STEPS_EXCEEDED", why) for call in after.calls]
@@ -295,6 +175,21 @@ def _record_turn(state: RunState, command: RecordTurn) -> list[Event]:
             case _:
                 assert_never(plan)
     return events
+
+
+def _final(state: RunState, command: RecordTurn) -> list[Event]:
+    duration = round(max(0.0, (command.at - state.started) * 1000), 3)
+    match command.verified:
+        case Reject(message=message, retries=retries):
+            last = state.misfits >= retries
+            rejected = OutputRejected(turn=state.turn - 1, attempt=state.misfits + 1, message=message, last=last)
+            return [rejected, RunFailed(code="OUTPUT_INVALID", message=message)] if last else [rejected]
+        case Accept(output=output):
+            return [RunCompleted(output=output, duration_ms=duration)]
+        case None:
+            return [RunCompleted(of=state.version, duration_ms=duration)]
+        case _:
+            assert_never(command.verified)
 
 
 def _answer(state: RunState, command: Answer) -> list[Event]:
@@ -389,8 +284,28 @@ def question_of(state: RunState, call: Call, ask: Ask) -> CheckpointOpened:
         args_schema=ask.args_schema,
         response_schema=ask.response_schema,
         prompt=ask.prompt,
-        skill=state.skill,
+        skill=state.skill or (state.loaded[-1] if state.loaded else None),
         parent=state.parent,
         deadline=ask.deadline,
         on_timeout=ask.on_timeout,
     )
+
+
+__all__ = [
+    "Answer",
+    "Cancel",
+    "Fail",
+    "RaiseDoubt",
+    "RecordError",
+    "RecordFailure",
+    "RecordResult",
+    "RecordTurn",
+    "Release",
+    "Retry",
+    "RunCommand",
+    "Start",
+    "StartIntents",
+    "Take",
+    "decide",
+    "question_of",
+]

@@ -73,6 +73,16 @@ class ModelFailed(Event):
     retry_at: float | None = None
 
 
+@event("run.output_rejected")
+class OutputRejected(Event):
+    """A final answer does not fit the agent's output schema: the model is told, and asked again unless it is `last`."""
+
+    turn: int
+    attempt: int
+    message: str
+    last: bool = False
+
+
 @event("run.tool_called")
 class ToolCalled(Event):
     """The intent to execute a call, committed before the effect. `args_at` is the version that holds the arguments."""

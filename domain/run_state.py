@@ -16,6 +16,7 @@ from .run_events import (
     ChildSuspended,
     ModelFailed,
     ModelResponded,
+    OutputRejected,
     Parked,
     QuestionAsked,
     Resumed,
@@ -31,6 +32,8 @@ from .run_events import (
     ToolFailed,
     ToolReturned,
 )
+
+LOAD_SKILL = "core_load_skill"
 
 RunStatus = Literal["new", "active", "completed", "failed", "cancelled", "erased"]
 
@@ -60,7 +63,10 @@ class Child:
 
 @dataclass(frozen=True)
 class RunState:
-    """The fold of a run's stream. `base` is the version from which the next model attempt starts."""
+    """The fold of a run's stream. `base` is the version from which the next model attempt starts.
+
+    `loaded` are the skills that the run began with or that the model has loaded, in that order.
+    """
 
     id: str = ""
     version: int = 0
@@ -72,6 +78,7 @@ class RunState:
     started: float = 0.0
     parent: ParentLink | None = None
     skill: str | None = None
+    loaded: tuple[str, ...] = ()
     key: IdempotencyKey | None = None
     owner: str | None = None
     epoch: int = 0
@@ -79,6 +86,7 @@ class RunState:
     turn: int = 0
     tool_turns: int = 0
     attempt: int = 0
+    misfits: int = 0
     base: int = 0
     retry_at: float | None = None
     calls: tuple[Call, ...] = ()
@@ -203,6 +211,7 @@ def _changes(state: RunState, event: Event, version: int) -> dict[str, Any]:
                 "started": event.started,
                 "parent": event.parent,
                 "skill": event.skill,
+                "loaded": (event.skill,) if event.skill else (),
                 "key": event.key,
                 "max_steps": event.max_steps,
                 "base": version,
@@ -222,8 +231,12 @@ def _changes(state: RunState, event: Event, version: int) -> dict[str, Any]:
             }
         case ModelFailed():
             return {"attempt": event.attempt, "retry_at": event.retry_at, "base": version}
+        case OutputRejected():
+            return {"misfits": event.attempt, "base": version}
         case ToolCalled():
             return _call(state, version, event.call, status="called", called_at=version, idempotent=event.idempotent)
+        case ToolReturned(tool=tool, result=dict(result)) if tool == LOAD_SKILL:
+            return {**_loaded(state, result), **_call(state, version, event.call, status="settled", checkpoint=None)}
         case ToolReturned() | ToolFailed():
             return _call(state, version, event.call, status="settled", checkpoint=None)
         case Suspended():
@@ -242,6 +255,7 @@ def _changes(state: RunState, event: Event, version: int) -> dict[str, Any]:
             return {
                 "status": "active",
                 "attempt": 0,
+                "misfits": 0,
                 "retry_at": None,
                 "base": version,
                 "code": None,
@@ -270,6 +284,11 @@ def _changes(state: RunState, event: Event, version: int) -> dict[str, Any]:
 
 def _owned(owner: str | None, version: int) -> dict[str, Any]:
     return {} if owner is None else {"owner": owner, "epoch": version}
+
+
+def _loaded(state: RunState, result: dict[str, Any]) -> dict[str, Any]:
+    skill = result.get("skill")
+    return {"loaded": (*state.loaded, skill)} if isinstance(skill, str) and skill not in state.loaded else {}
 
 
 def _call(state: RunState, version: int, key: str, **changes: Any) -> dict[str, Any]:

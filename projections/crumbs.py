@@ -143,7 +143,8 @@ class ToolError(Crumb):
 
 
 class ModelRetry(Crumb):
-    """An attempt failed and another one follows, not before `retry_at`."""
+    """An attempt failed, or gave an answer that does not fit (OUTPUT_INVALID), and another one follows, not before
+    `retry_at`."""
 
     type: Literal["model:retry"] = "model:retry"
     attempt: int

@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from ..domain.envelope import Recorded
 from ..domain.events import Event, JsonValue
 from ..domain.messages import AnyMessage, AssistantMessage, ToolMessage, UserMessage, read_turn
-from ..domain.run_events import ModelResponded, Resumed, RunStarted, ToolFailed, ToolReturned
+from ..domain.run_events import ModelResponded, OutputRejected, Resumed, RunStarted, ToolFailed, ToolReturned
 from ..domain.run_state import unique_call_id
+
+REJECTED = "Your answer does not fit. Answer again, with nothing but JSON that fits the schema. What is wrong:"
 
 
 class Conversation:
@@ -29,6 +31,8 @@ class Conversation:
                 self.messages.append(UserMessage(as_text(event.input)))
             case ModelResponded():
                 self._turn(event)
+            case OutputRejected():
+                self.messages.append(UserMessage(f"{REJECTED} {event.message}", author="bread"))
             case ToolReturned():
                 self._settle(event.call, event.result, "ok")
             case ToolFailed():

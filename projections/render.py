@@ -18,6 +18,7 @@ from ..domain.ports import Logged
 from ..domain.run_events import (
     ModelFailed,
     ModelResponded,
+    OutputRejected,
     QuestionAsked,
     Resumed,
     RunCancelled,
@@ -119,6 +120,11 @@ def crumb_of(entry: Logged, info: RunInfo, cursor: str) -> Crumb | None:
             return ModelRetry(
                 **common, attempt=event.attempt, code=event.code, message=event.message, retry_at=retry_at
             )
+        case OutputRejected():
+            if event.last:
+                return None
+            code, now = "OUTPUT_INVALID", moment(recorded.meta.at)
+            return ModelRetry(**common, attempt=event.attempt, code=code, message=event.message, retry_at=now)
         case ToolCalled():
             name = leaf_name(event.tool)
             return ToolCall(

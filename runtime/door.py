@@ -28,6 +28,7 @@ from .folds import fold_checkpoint
 from .ids import new_id, short_id
 from .observer import Observer
 from .schema import problems
+from .skills import find_skill
 from .tools import Tool
 
 C = TypeVar("C")
@@ -74,7 +75,10 @@ class Door:
     async def _start_run(self, command: StartRun) -> Accepted:
         engine, agent = self._engine, self._agent(command.agent)
         if command.skill is not None:
-            raise NotFound("SKILL_NOT_FOUND", f"agent {agent.id} has no skill {command.skill!r}")
+            find_skill(agent.skills, command.skill, agent.id)
+        if wrong := problems(command.input, agent.input_schema, "input"):
+            raise InvalidInput("INPUT_INVALID", f"the input does not fit: {'; '.join(wrong)}", problems=wrong)
+        await engine.prepare(agent)
         run_id = new_id("run") if command.run_id is None else command.run_id
         if not run_id.startswith("run_") or run_id == "run_":
             raise InvalidInput("INPUT_INVALID", f"run_id {run_id!r}: expected one that starts with run_")
@@ -88,7 +92,8 @@ class Door:
             at=engine.clock(),
             owner=self._engine.worker if engine.executes else None,
             max_steps=command.max_steps or agent.max_steps,
-            key=_key(command.idempotency_key, [command.agent, command.input, command.session, command.tags]),
+            skill=command.skill,
+            key=_key(command.idempotency_key, _request_of(command)),
         )
         cancel_pending = command.on_pending == "cancel"
         while True:
@@ -160,12 +165,26 @@ class Door:
         verdict = verdict_of(question.kind, command.response)
         if question.kind == "input" and (wrong := problems(command.response, question.response_schema)):
             raise response_invalid(f"the answer does not fit: {'; '.join(wrong)}", wrong)
+        if agent is not None:
+            await self._check_agent(question, agent)
         if verdict == "approved":
-            self._check_approval(question, agent, command.response)
+            await self._check_approval(question, agent, command.response)
         return question, agent.idempotent() if agent else frozenset()
 
-    def _check_approval(self, question: CheckpointOpened, agent: Agent | None, response: JsonValue) -> None:
-        tool = agent.tools.get(f"tool_{question.tool}") if agent else None
+    async def _check_agent(self, question: CheckpointOpened, agent: Agent) -> None:
+        """What the continuation needs is here: the model, and the skills that the run has loaded."""
+        await self._engine.prepare(agent)
+        if question.skill is not None:
+            state = await self._engine.journal.ask(reads.run_state, question.run)
+            for skill_id in state.loaded:
+                find_skill(agent.skills, skill_id, agent.id)
+
+    async def _check_approval(self, question: CheckpointOpened, agent: Agent | None, response: JsonValue) -> None:
+        # The question has the leaf name, which a tool and one of a skill may share: the call has the whole one.
+        call = (await self._engine.journal.ask(reads.run_state, question.run)).call(question.call)
+        if call is None:
+            return  # the run was stopped meanwhile: the commit says what became of the question
+        tool = agent.tools.get(call.tool) if agent else None
         if agent is not None and (not isinstance(tool, Tool) or agent.access(tool) == "deny"):
             raise Refused(
                 "TOOL_NOT_FOUND", f"agent {agent.id} has no tool {question.tool!r} now; the question stays pending"
@@ -189,7 +208,7 @@ class Door:
         engine = self._engine
         state = await engine.journal.ask(reads.run_state, command.run_id)
         if engine.executes:
-            self._agent(state.agent)
+            await engine.prepare(self._agent(state.agent))
         retry = run.Retry(self._engine.worker if engine.executes else None, command.max_steps)
         with engine.reserve():
             done = await engine.commit(
@@ -203,6 +222,12 @@ class Door:
             known = ", ".join(self._engine.agents) or "none"
             raise NotFound("AGENT_NOT_FOUND", f"no agent {agent_id!r}; there are: {known}", agent_id=agent_id)
         return agent
+
+
+def _request_of(command: StartRun) -> list[JsonValue]:
+    tags: JsonValue = {**command.tags}
+    request = [command.agent, command.input, command.session, tags]
+    return [*request, command.skill] if command.skill else request
 
 
 def _context(command: AnyCommand) -> dict[str, Any]:

@@ -6,17 +6,19 @@ import asyncio
 import contextvars
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..domain import commits
-from ..domain.errors import BreadError, InvalidInput
+from ..domain.errors import BreadError, InvalidInput, NotFound
 from ..domain.events import JsonValue
 from ..domain.messages import ToolUse, read_turn
-from ..domain.plans import Ask, Execute, Plan, Refuse
+from ..domain.plans import Accept, Ask, Execute, Plan, Refuse, Reject, Verification
 from ..domain.ports import (
     ModelError,
+    ModelEvent,
     ModelRequest,
     ReasoningDelta,
     TextDelta,
@@ -47,34 +49,32 @@ async def call_model(actor: Actor, effect: CallModel) -> None:
     engine = actor.engine
     if effect.not_before is not None:
         await asyncio.sleep(max(0.0, effect.not_before - engine.clock()))
-    messages = await actor.messages()
+    messages, loaded = await actor.messages(), actor.state.loaded
     base_seq, started = actor.seq_of_base(), time.perf_counter()
-    request = ModelRequest(
-        run_id=actor.run_id,
-        agent_id=actor.agent.id,
-        turn=effect.turn,
-        attempt=effect.attempt,
-        prompt=actor.agent.prompt,
-        messages=messages,
-        tools=actor.agent.offered(),
-        settings=actor.agent.settings,
-    )
     try:
         try:
+            request = ModelRequest(
+                run_id=actor.run_id,
+                agent_id=actor.agent.id,
+                turn=effect.turn,
+                attempt=effect.attempt,
+                prompt=actor.agent.instructions(loaded),
+                messages=messages,
+                tools=actor.agent.offered(loaded),
+                settings=actor.agent.settings,
+                output=actor.agent.output.schema if actor.agent.output else None,
+            )
             done = await _stream(actor, request, base_seq)
+            turn = read_turn(done.message)
         except ModelError as error:
             await _record_failure(actor, effect, base_seq, str(error), error.retryable, error.retry_after)
             return
         except BaseException as error:
             if _is_for_us(error):
                 raise
-            message = f"{type(error).__name__}: {error}"
-            await _record_failure(actor, effect, base_seq, message, retryable=False, retry_after=None)
-            return
-        try:
-            calls = read_turn(done.message).calls
-        except BreadError as error:
-            await _record_failure(actor, effect, base_seq, error.message, retryable=False, retry_after=None)
+            code = error.code if isinstance(error, NotFound) else "MODEL_ERROR"
+            message = error.message if isinstance(error, BreadError) else f"{type(error).__name__}: {error}"
+            await _record_failure(actor, effect, base_seq, message, retryable=False, retry_after=None, code=code)
             return
         engine.fault("model_done")
         command = RecordTurn(
@@ -83,11 +83,12 @@ async def call_model(actor: Actor, effect: CallModel) -> None:
             base_seq=base_seq,
             at=engine.clock(),
             message=done.message,
-            plans=[plan_call(actor.agent, use, engine.clock()) for use in calls],
+            plans=[plan_call(actor.agent, use, engine.clock(), loaded) for use in turn.calls],
             model=actor.agent.model.name,
             finish=done.finish,
             usage=done.usage,
             duration_ms=_elapsed_ms(started),
+            verified=None if turn.calls else verify(actor.agent, turn.text),
         )
         await engine.persist(lambda streams: commits.record_turn(streams, actor.run_id, command))
     finally:
@@ -98,21 +99,32 @@ async def _stream(actor: Actor, request: ModelRequest, base_seq: int) -> TurnDon
     engine, root = actor.engine, actor.root
     done: TurnDone | None = None
     ids: dict[int, str] = {}
-    async for event in actor.agent.model.stream(request):
-        match event:
-            case TextDelta(text=text):
-                if text:
-                    engine.hub.publish_text(root, actor.run_id, base_seq, text)
-                    engine.fault("model_text")
-            case ReasoningDelta(text=text):
-                engine.hub.publish(root, HintFrame(actor.run_id, "reasoning", {"text": text}))
-            case ToolInputDelta():
-                _hint_input(actor, event, base_seq, ids)
-            case TurnDone():
-                done = event
+    async with _closing(actor.agent.model.stream(request)) as events:
+        async for event in events:
+            match event:
+                case TextDelta(text=text):
+                    if text:
+                        engine.hub.publish_text(root, actor.run_id, base_seq, text)
+                        engine.fault("model_text")
+                case ReasoningDelta(text=text):
+                    engine.hub.publish(root, HintFrame(actor.run_id, "reasoning", {"text": text}))
+                case ToolInputDelta():
+                    _hint_input(actor, event, base_seq, ids)
+                case TurnDone():
+                    done = event
     if done is None:
         raise ModelError("the model's stream was cut short")
     return done
+
+
+@asynccontextmanager
+async def _closing(events: AsyncIterator[ModelEvent]) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+    """A stream that is left in the middle ends now, with its connection, and not when it is collected."""
+    try:
+        yield events
+    finally:
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()
 
 
 def _hint_input(actor: Actor, event: ToolInputDelta, base_seq: int, ids: dict[int, str]) -> None:
@@ -130,25 +142,44 @@ def _hint_input(actor: Actor, event: ToolInputDelta, base_seq: int, ids: dict[in
 
 
 async def _record_failure(
-    actor: Actor, effect: CallModel, base_seq: int, message: str, retryable: bool, retry_after: float | None
+    actor: Actor,
+    effect: CallModel,
+    base_seq: int,
+    message: str,
+    retryable: bool,
+    retry_after: float | None,
+    code: str = "MODEL_ERROR",
 ) -> None:
     engine = actor.engine
     retry_at = None
     if retryable and effect.attempt + 1 < MODEL_ATTEMPTS:
         wait = max(engine.backoff[min(effect.attempt, len(engine.backoff) - 1)], retry_after or 0.0)
         retry_at = engine.clock() + wait
-    command = RecordFailure(engine.worker, effect.base, base_seq, "MODEL_ERROR", message[:2000], retry_at)
+    command = RecordFailure(engine.worker, effect.base, base_seq, code, message[:2000], retry_at)
     await engine.persist(lambda streams: commits.record_failure(streams, actor.run_id, command))
 
 
-def plan_call(agent: Agent, use: ToolUse, now: float) -> Plan:
+def verify(agent: Agent, text: str) -> Verification | None:
+    """Whether a final answer is the output, for an agent whose output has a schema."""
+    if agent.output is None:
+        return None
+    value, wrong = agent.output.read(text)
+    return Reject("; ".join(wrong)[:2000], agent.output_retries) if wrong else Accept(value)
+
+
+def plan_call(agent: Agent, use: ToolUse, now: float, loaded: Collection[str] = ()) -> Plan:
     """What is to become of a call that the model asks for, by the agent's present tools and permissions."""
     tool = agent.tools.get(use.tool)
     if tool is None:
-        return Refuse("TOOL_NOT_FOUND", f"there is no tool {use.tool!r}; there are: {', '.join(agent.tools) or 'none'}")
+        offered = ", ".join(spec.name for spec in agent.offered(loaded))
+        return Refuse("TOOL_NOT_FOUND", f"there is no tool {use.tool!r}; there are: {offered or 'none'}")
     access = agent.access(tool)
     if access == "deny":
         return Refuse("FORBIDDEN", f"this agent may not use {use.tool!r}")
+    if tool.skill is not None and tool.skill not in loaded:
+        return Refuse("TOOL_NOT_FOUND", f"{use.tool!r} belongs to skill {tool.skill!r}, which is not loaded")
+    if use.malformed:
+        return Refuse("INPUT_INVALID", f"the arguments of {use.tool} are not JSON")
     wrong = tool.problems(use.args) if isinstance(tool, Tool) else problems(use.args, tool.schema)
     if wrong:
         return Refuse("INPUT_INVALID", f"the arguments of {use.tool} do not fit: {'; '.join(wrong)}")
@@ -168,10 +199,10 @@ def plan_call(agent: Agent, use: ToolUse, now: float) -> Plan:
         return Ask(
             checkpoint=new_id("cp"),
             kind="approval",
-            tool=tool.name,
+            tool=leaf_name(use.tool),
             args_schema=tool.schema,
             response_schema=None,
-            prompt=f"Allow {tool.name}?",
+            prompt=f"Allow {leaf_name(use.tool)}?",
         )
     return Execute(tool.idempotent)
 

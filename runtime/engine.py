@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from ..domain import commits
 from ..domain.envelope import SYSTEM, Principal, Recorded
 from ..domain.errors import BreadError, Refused, StoreUnavailable
-from ..domain.ports import Commit, Decision, Logged
+from ..domain.ports import Commit, Decision, Logged, ManagedModel
 from ..domain.run import Release, Take
 from ..domain.run_state import RunState
 from ..transport.local import LocalHub
@@ -47,6 +47,7 @@ class Engine:
         agents: Mapping[str, Agent],
         *,
         executes: bool,
+        takes: bool = True,
         max_running: int | None,
         backoff: tuple[float, ...] = BACKOFF_SECONDS,
         transport: Transport | None = None,
@@ -56,7 +57,7 @@ class Engine:
         self.journal, self.liveness, self.agents = journal, liveness, agents
         self.transport = transport or InProcess()
         self.worker, self.clock = journal.worker, journal.writer.clock
-        self.executes, self.max_running = executes, max_running
+        self.executes, self.takes, self.max_running = executes, takes, max_running
         self.backoff, self.always_replay = backoff, always_replay
         self.fault: Callable[[str], None] = fault or (lambda point: None)
         self.hub = LocalHub()
@@ -70,13 +71,17 @@ class Engine:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._sweep_now = asyncio.Event()
         self._unreadable: set[str] = set()
+        self._not_ready: set[str] = set()
         self._counts_as_dead = False
+        self._asked_for: set[str] = set()
 
     # --- life
 
     async def open(self) -> None:
         if self.executes:
             self.liveness.join()
+            for model in self._models():
+                model.open()
         self.journal.writer.on_commit = self._committed
         self.journal.on_foreign = self._foreign
         await self.transport.open(self.hub.hand_on)
@@ -104,7 +109,18 @@ class Engine:
         self.hub.close()
         self.threads.shutdown(wait=False, cancel_futures=True)
         if self.executes:
+            for model in self._models():
+                await model.close()
             self.liveness.leave()
+
+    def _models(self) -> list[ManagedModel]:
+        models = {id(agent.model): agent.model for agent in self.agents.values()}
+        return [model for model in models.values() if isinstance(model, ManagedModel)]
+
+    async def prepare(self, agent: Agent) -> None:
+        """MODEL_NOT_READY where the agent's model lacks a package or a key here."""
+        if self.executes and isinstance(agent.model, ManagedModel):
+            await agent.model.prepare(agent.settings)
 
     async def _give_back(self) -> None:
         # Not only what has an actor: a run whose last outcome came while closing has begun nothing more, and has none.
@@ -230,16 +246,39 @@ class Engine:
                 return
             if idle.run_id in self.actors or idle.run_id in self._unreadable or idle.agent not in self.agents:
                 continue
-            if idle.owner is None or idle.owner == self.worker or not self.liveness.is_alive(idle.owner):
+            free = idle.owner is None or idle.owner == self.worker or not self.liveness.is_alive(idle.owner)
+            if free and self._is_ours(idle.run_id, idle.owner) and await self._can_perform(self.agents[idle.agent]):
                 await self._take(idle)
         for checkpoint_id in await self.journal.ask(reads.overdue, self.clock()):
             if checkpoint_id not in self._unreadable:
                 await self._unless_unreadable(checkpoint_id, partial(self._expire, checkpoint_id=checkpoint_id))
 
+    async def _can_perform(self, agent: Agent) -> bool:
+        """Not without what its model needs: the run would fail here, and may well go on elsewhere."""
+        try:
+            await self.prepare(agent)
+        except BreadError as error:
+            if agent.id not in self._not_ready:
+                self._not_ready.add(agent.id)
+                logger.warning("runs of agent %s are not taken here: %s", agent.id, error)
+            return False
+        self._not_ready.discard(agent.id)
+        return True
+
     def _expire(self, streams: commits.Streams, checkpoint_id: str) -> bool:
-        agent = self.agents.get(streams.checkpoint(checkpoint_id).asked.agent)
-        worker = self.worker if agent is not None else None
+        question = streams.checkpoint(checkpoint_id).asked
+        agent = self.agents.get(question.agent)
+        worker = self.worker if agent is not None and self._is_ours(question.root) else None
         return commits.expire(streams, checkpoint_id, worker, agent.idempotent() if agent else frozenset())
+
+    def asked_for(self, run_id: str) -> None:
+        """Somebody here began this run or asked for it again: it is performed here, also if `takes` is off."""
+        if not self.takes:
+            self._asked_for.add(run_id)
+            self.sweep_soon()
+
+    def _is_ours(self, run_id: str, owner: str | None = None) -> bool:
+        return self.takes or owner == self.worker or run_id in self._asked_for
 
     async def _take(self, idle: reads.Idle) -> None:
         if idle.owner == self.worker:

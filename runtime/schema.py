@@ -64,14 +64,14 @@ def _refs(part: Any) -> Iterator[str]:
             yield from _refs(value)
 
 
-def problems(value: JsonValue, schema: JsonValue) -> list[str]:
+def problems(value: JsonValue, schema: JsonValue, what: str = "answer") -> list[str]:
     """The places where a value does not fit a schema, as `path: what is wrong`; none if it fits."""
     if not isinstance(schema, dict):
         return []
     found = []
     try:
         for error in _validator(json.dumps(schema)).iter_errors(value):
-            place = ".".join(str(part) for part in error.absolute_path) or "(answer)"
+            place = ".".join(str(part) for part in error.absolute_path) or f"({what})"
             found.append(f"{place}: {error.message[:300]}")
             if len(found) == MAX_PROBLEMS:
                 break

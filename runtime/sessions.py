@@ -46,7 +46,10 @@ class Sessions:
         )
 
     async def messages(self, session_id: str) -> builtins.list[dict[str, JsonValue]]:
-        """The conversation of a session's root runs: role, text, calls and results, in order."""
+        """The conversation of a session's root runs: role, text, calls and results, in order.
+
+        `author` is "bread" where the model was told that its answer does not fit.
+        """
         runs = await self._engine().journal.ask(reads.session_events, session_id)
         return [_plain(message) for events in runs for message in messages_of(events)]
 
@@ -102,4 +105,5 @@ def _plain(message: AnyMessage) -> dict[str, Any]:
                 "content": message.content,
                 "outcome": message.outcome,
             }
-    return {"role": message.role, "text": message.text}
+    author = {"author": message.author} if message.author != "caller" else {}
+    return {"role": message.role, "text": message.text, **author}

@@ -41,7 +41,10 @@ class _Args(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function as a tool. `kind` says how it is run: on the loop, in a thread, or item by item."""
+    """A function as a tool. `kind` says how it is run: on the loop, in a thread, or item by item.
+
+    A tool of a skill is there for a run that has loaded the skill.
+    """
 
     name: str
     description: str
@@ -51,14 +54,17 @@ class Tool:
     idempotent: bool
     args_model: type[BaseModel]
     context_parameter: str | None
+    scope: Literal["tool", "core"] = "tool"
+    skill: str | None = None
 
     @property
     def model_name(self) -> str:
-        return model_name("tool", self.name)
+        return model_name("skill", self.name, self.skill) if self.skill else model_name(self.scope, self.name)
 
     @property
     def selector(self) -> str:
-        return f"tool:{self.name}"
+        """What permission lists call it."""
+        return f"skill:{self.skill}/{self.name}" if self.skill else f"{self.scope}:{self.name}"
 
     def problems(self, args: JsonValue) -> list[str]:
         """Where arguments do not fit; none if the tool can be called with them."""
@@ -89,6 +95,7 @@ class HumanTool:
     prompt: str | None
     timeout: float | None
     on_timeout: JsonValue
+    skill: str | None = None
 
     @property
     def model_name(self) -> str:

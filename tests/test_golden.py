@@ -39,11 +39,12 @@ def expected_of(log: str) -> dict[str, Any]:
 
 
 def specimens() -> dict[str, list[Line]]:
-    """Every event on its own, by topic."""
+    """Every event on its own, by topic, as the first generation that has it."""
     found: dict[str, list[Line]] = {}
     for generation in GENERATIONS:
-        for line in lines_of(f"{generation}/events"):
-            found.setdefault(line.topic, []).append(line)
+        lines = lines_of(f"{generation}/events")
+        for topic in {line.topic for line in lines} - found.keys():
+            found[topic] = [line for line in lines if line.topic == topic]
     return found
 
 

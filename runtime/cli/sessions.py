@@ -69,7 +69,7 @@ def show(context: typer.Context, session_id: SessionId, json: AsJson = False) ->
 
 
 def _lines(message: dict[str, Any]) -> list[str]:
-    role = message["role"]
+    role = message.get("author", message["role"])
     if role == "tool":
         outcome = "" if message["outcome"] == "ok" else f" ({message['outcome']})"
         return [f"tool: {message['tool']}{outcome} -> {shown(message['content'], None)}"]

@@ -169,7 +169,15 @@ def test_definitions_of_another_shape_are_refused() -> None:
 
     wrong: list[dict[str, Any]] = [
         {"model": None},
-        {"model": "openai:gpt"},
+        {"model": "gpt"},
+        {"model": "openai:"},
+        {"model": "OpenAI:gpt"},
+        {"prompt": None},
+        {"skills": [print]},
+        {"output": "text"},
+        {"output": {"type": "nothing"}},
+        {"input": int},
+        {"output_retries": -1},
         {"model": Nameless()},
         {"tools": [print]},
         {"tools": [None]},

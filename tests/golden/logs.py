@@ -1,4 +1,4 @@
-"""The golden logs of the first schema, as scripts. What they recorded is in v1/; they are kept to tell how it came."""
+"""The golden logs, as scripts. What they recorded is in v1/ and v2/; they are kept to tell how it came."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from bread.domain.checkpoint import (
 )
 from bread.domain.envelope import SYSTEM, Principal
 from bread.domain.events import Erased, Event, JsonValue
-from bread.domain.messages import ToolUse, native_message
-from bread.domain.plans import Execute, Refuse
+from bread.domain.messages import Message, ToolUse, native_message
+from bread.domain.plans import Accept, Execute, Refuse, Reject
 from bread.domain.run_events import (
     ChildResumed,
     ChildReturned,
@@ -26,6 +26,7 @@ from bread.domain.run_events import (
     LoopStarted,
     ModelFailed,
     ModelResponded,
+    OutputRejected,
     Parked,
     QuestionAsked,
     Resumed,
@@ -351,6 +352,34 @@ async def composed(tape: Tape) -> None:
     )
 
 
+async def answers_that_fit(tape: Tape) -> None:
+    """A provider's turns; skills of the caller and of the model; an answer with a schema is asked for again."""
+
+    def provider(*parts: JsonValue) -> Message:
+        usage: JsonValue = {"input_tokens": 30, "output_tokens": 9, "details": {}}
+        message: JsonValue = {"parts": list(parts), "usage": usage, "model_name": "m-2026", "finish_reason": "stop"}
+        assert isinstance(message, dict)
+        return Message(codec="pydantic-ai/2", data=message | {"kind": "response", "timestamp": "2026-12-01T18:00:00Z"})
+
+    thought: JsonValue = {"content": "A date is needed.", "signature": "c2ln", "part_kind": "thinking"}
+    said: JsonValue = {"content": "I load the other one. ", "part_kind": "text"}
+    load: JsonValue = {"tool_name": "core_load_skill", "args": '{"skill": "dates"}', "part_kind": "tool-call"}
+    assert isinstance(load, dict)
+    loading: Call = ("core_load_skill", {"skill": "dates"}, "call_1", Execute(True))
+    await tape.start("run_01", "s1", "When?", skill="law")
+    turn = provider(thought, said, load | {"tool_call_id": "call_1"})
+    await tape.turn("run_01", "", loading, message=turn, finish="tool_call")
+    await tape.returns("run_01", 0, {"skill": "dates"})
+    await tape.turn("run_01", "", ("human_approve_publish", {"url": "1"}, "call_2", ask("cp_01")))
+    await tape.answer("cp_01", "answered", True)
+    text: JsonValue = {"content": "Soon.", "part_kind": "text"}
+    await tape.turn("run_01", "", message=provider(text), verified=Reject("(answer): not JSON", 1))
+    await tape.turn("run_01", "Later.", verified=Reject("(answer): not JSON", 1))
+    await tape.retry("run_01")
+    fits: JsonValue = {"content": '{"year": 2027}', "part_kind": "text"}
+    await tape.turn("run_01", "", message=provider(fits), verified=Accept({"year": 2027}))
+
+
 LOGS: dict[str, Script] = {
     script.__name__: script
     for script in (
@@ -364,6 +393,7 @@ LOGS: dict[str, Script] = {
         deleted,
         pending,
         composed,
+        answers_that_fit,
     )
 }
 
@@ -399,6 +429,7 @@ SPECIMENS: list[tuple[type[Event], dict[str, object], dict[str, object]]] = [
         {"turn": 1, "base": 9, "attempt": 2, "code": "MODEL_ERROR", "message": "529"},
         {"retry_at": 1_760_000_001.5},
     ),
+    (OutputRejected, {"turn": 2, "attempt": 1, "message": "year: 'soon' is not of type 'integer'"}, {"last": True}),
     (ToolCalled, _CALL | {"args_at": 3}, {"idempotent": True}),
     (ToolReturned, _CALL | {"result": {"n": [1, 2.5, None, True, "x"]}}, {"duration_ms": 3.5}),
     (ToolFailed, _CALL | {"code": "TOOL_ERROR", "message": "broken"}, {"duration_ms": 3.5}),

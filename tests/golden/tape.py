@@ -14,8 +14,8 @@ from bread.domain.checkpoint import CheckpointKind, IdempotencyKey
 from bread.domain.commits import Streams
 from bread.domain.envelope import APP, SYSTEM, Principal
 from bread.domain.events import Event, JsonValue
-from bread.domain.messages import ToolUse, native_message
-from bread.domain.plans import Ask, Plan
+from bread.domain.messages import Message, ToolUse, native_message
+from bread.domain.plans import Ask, Plan, Verification
 from bread.domain.ports import Decision
 from bread.domain.run_events import Usage, Verdict
 from bread.domain.session import EndSession
@@ -85,11 +85,12 @@ class Tape:
         key: IdempotencyKey | None = None,
         tags: dict[str, str] | None = None,
         cancel_pending: bool = False,
+        skill: str | None = None,
         by: Principal = APP,
         **context: Any,
     ) -> None:
         owner = worker if owned else None
-        command = run.Start("publisher", input, session, run_id, self.at, owner, max_steps, key=key)
+        command = run.Start("publisher", input, session, run_id, self.at, owner, max_steps, skill, key=key)
         await self.commit(
             lambda streams: commits.start(streams, run_id, command, tags or {}, cancel_pending=cancel_pending),
             worker=worker,
@@ -106,20 +107,24 @@ class Tape:
         reasoning: str = "",
         usage: Usage | None = None,
         finish: str = "stop",
+        message: Message | None = None,
+        verified: Verification | None = None,
     ) -> None:
         """A whole model turn; a call is its tool, its arguments, the provider's id, and what is to become of it."""
         base, seq = await self._base(run_id)
+        uses = tuple(ToolUse(tool, args, id) for tool, args, id, _ in calls)
         command = run.RecordTurn(
             owner=worker,
             base=base,
             base_seq=seq,
             at=self.at,
-            message=native_message(text, tuple(ToolUse(tool, args, id) for tool, args, id, _ in calls), reasoning),
+            message=message or native_message(text, uses, reasoning),
             plans=[plan for *_, plan in calls],
             model="scripted",
             finish=finish,
             usage=usage,
             duration_ms=812.5,
+            verified=verified,
         )
         await self.commit(lambda streams: commits.record_turn(streams, run_id, command), worker=worker)
 

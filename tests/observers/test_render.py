@@ -29,6 +29,7 @@ from bread.domain.run_events import (
     LoopStarted,
     ModelFailed,
     ModelResponded,
+    OutputRejected,
     Parked,
     QuestionAsked,
     Resumed,
@@ -121,6 +122,16 @@ SHOWN: list[tuple[Logged, dict[str, Any]]] = [
             "code": "MODEL_ERROR",
             "message": "busy",
             "retryAt": "1970-01-01T00:17:40.250000Z",
+        },
+    ),
+    (
+        logged(OutputRejected(turn=0, attempt=1, message="(answer): not JSON")),
+        {
+            "type": "model:retry",
+            "attempt": 1,
+            "code": "OUTPUT_INVALID",
+            "message": "(answer): not JSON",
+            "retryAt": "1970-01-01T00:16:40Z",
         },
     ),
     (
@@ -250,6 +261,7 @@ SILENT: list[Logged] = [
 SOMETIMES_SILENT: list[Logged] = [
     logged(TURN.model_copy(update={"message": native_message("", (ToolUse("tool_fetch", {}),))})),
     logged(ModelFailed(turn=0, base=1, attempt=4, code="MODEL_ERROR", message="busy")),  # RunFailed follows
+    logged(OutputRejected(turn=0, attempt=3, message="(answer): not JSON", last=True)),  # RunFailed follows
     logged(Erased(), ASKED),  # the tombstone of a question: its CheckpointDiscarded shows what there is to show
 ]
 
