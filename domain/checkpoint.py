@@ -19,7 +19,7 @@ DiscardReason = Literal["cancelled", "settled", "failed", "deleted"]
 class IdempotencyKey(BaseModel):
     """A caller's key and the digest of the request that came with it."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
     key: str
     digest: str
@@ -28,7 +28,7 @@ class IdempotencyKey(BaseModel):
 class ParentLink(BaseModel):
     """Where a run hangs in its parent: a tool call or a step path. `kind` is the shape of the parent."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
     run: str
     slot: str

@@ -13,7 +13,7 @@ from .events import JsonValue
 class Command(BaseModel):
     """A request. Unknown fields are refused by name."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     by: Principal = APP
     command_id: str | None = Field(default=None, min_length=1, max_length=200)

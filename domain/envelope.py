@@ -14,7 +14,7 @@ PrincipalKind = Literal["user", "app", "system"]
 class Principal(BaseModel):
     """Who wants it: a person (`user`), the program that embeds bread (`app`), or bread itself (`system`)."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     kind: PrincipalKind = "app"
     id: str = "local"

@@ -31,7 +31,7 @@ def finite(value: JsonValue) -> JsonValue:
 class Event(BaseModel):
     """Something that happened. Fields of a newer release that this one does not know are kept, not dropped."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
     NAME: ClassVar[str]
     VERSION: ClassVar[int]

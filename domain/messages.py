@@ -23,7 +23,7 @@ PYDANTIC_AI = "pydantic-ai/2"
 class Message(BaseModel):
     """A model turn as its model layer wrote it. `codec` names who can read `data`."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
     codec: str
     data: JsonValue

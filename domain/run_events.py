@@ -24,7 +24,7 @@ Visibility = Literal["passthrough", "mediate", "hidden"]
 class Usage(BaseModel):
     """Tokens of one model call, as the provider counts them."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
     input_tokens: int = 0
     output_tokens: int = 0

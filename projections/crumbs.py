@@ -19,7 +19,7 @@ from ..domain.run_events import Verdict
 class Crumb(BaseModel):
     """What all crumbs carry. `seq` counts the events of the root's tree; `cursor` continues an observation after it."""
 
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, defer_build=True)
 
     seq: int
     cursor: str

@@ -22,7 +22,7 @@ T = TypeVar("T")
 class View(BaseModel):
     """A record for people and programs: snake_case in Python, camelCase on the wire."""
 
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, defer_build=True)
 
 
 class Checkpoint(View):
