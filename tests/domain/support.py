@@ -12,7 +12,7 @@ from bread.domain.checkpoint import CheckpointKind, IdempotencyKey
 from bread.domain.commits import Answered, Started
 from bread.domain.events import Event, JsonValue
 from bread.domain.messages import ToolUse, native_message
-from bread.domain.plans import Ask, Plan
+from bread.domain.plans import Ask, Plan, Verification
 from bread.domain.run import Answer, RecordError, RecordFailure, RecordResult, RecordTurn, Start, Take
 from bread.domain.run_events import ModelResponded, RunStarted, Suspended, ToolCalled, Verdict
 from bread.domain.session import EndSession
@@ -68,10 +68,12 @@ def turn_command(
     base_seq: int = 1,
     text: str = "",
     at: float = 100.0,
+    verified: Verification | None = None,
 ) -> RecordTurn:
     planned = tuple(planned)
     message = native_message(text, tuple(use for use, _ in planned))
-    return RecordTurn(owner, base, base_seq, at, message, [plan for _, plan in planned], "scripted", "stop")
+    plans = [plan for _, plan in planned]
+    return RecordTurn(owner, base, base_seq, at, message, plans, "scripted", "stop", verified=verified)
 
 
 def answer_command(
@@ -88,9 +90,16 @@ def answer_command(
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-def started(owner: str | None = A, *, max_steps: int = 20) -> RunStarted:
+def started(owner: str | None = A, *, max_steps: int = 20, skill: str | None = None) -> RunStarted:
     return RunStarted(
-        agent="publisher", input="go", session="s1", root="r1", started=100.0, owner=owner, max_steps=max_steps
+        agent="publisher",
+        input="go",
+        session="s1",
+        root="r1",
+        started=100.0,
+        owner=owner,
+        max_steps=max_steps,
+        skill=skill,
     )
 
 
@@ -127,7 +136,13 @@ class World(MemoryStreams):
         return self.commit(lambda s: commits.start(s, run_id, command, tags or {}, cancel_pending=cancel_pending))
 
     def respond(
-        self, *planned: Planned, run_id: str = "r1", owner: str | None = None, base: int | None = None, text: str = ""
+        self,
+        *planned: Planned,
+        run_id: str = "r1",
+        owner: str | None = None,
+        base: int | None = None,
+        text: str = "",
+        verified: Verification | None = None,
     ) -> None:
         """The model gave a turn: to the attempt that is due unless `base` names another one."""
         run = self.run(run_id)
@@ -139,6 +154,7 @@ class World(MemoryStreams):
             base_seq=self.seq_of(run_id, version),
             text=text,
             at=self.at,
+            verified=verified,
         )
         self.commit(lambda s: commits.record_turn(s, run_id, command))
 

@@ -28,7 +28,7 @@ from bread.domain.commits import Started
 from bread.domain.errors import BreadError
 from bread.domain.events import Erased, Event, JsonValue
 from bread.domain.messages import ToolUse, read_turn
-from bread.domain.plans import Execute, Plan, Refuse
+from bread.domain.plans import Execute, Plan, Refuse, Reject
 from bread.domain.run_events import (
     ModelResponded,
     Parked,
@@ -243,6 +243,14 @@ class RunMachine(RuleBasedStateMachine):
     def the_model_ends(self) -> None:
         self.world.respond(run_id=self.run_id, text="That was it.")
         assert self.run.status == "completed"
+
+    @precondition(lambda self: self.is_due(CallModel))
+    @rule(retries=st.integers(0, 2))
+    def the_answer_does_not_fit(self, retries: int) -> None:
+        before = self.run
+        self.world.respond(run_id=self.run_id, text="No.", verified=Reject("not JSON", retries))
+        assert (self.run.status == "failed") == (before.misfits >= retries)
+        assert (self.run.turn, self.run.misfits) == (before.turn + 1, before.misfits + 1)
 
     @precondition(lambda self: self.is_due(CallModel))
     @rule(again=st.booleans())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bread.domain.checkpoint import ParentLink
 from bread.domain.events import Erased, Event, JsonValue
 from bread.domain.messages import ToolUse, native_message
-from bread.domain.plans import Execute, Refuse
+from bread.domain.plans import Accept, Execute, Refuse, Reject
 from bread.domain.run import (
     Cancel,
     RaiseDoubt,
@@ -26,6 +26,7 @@ from bread.domain.run import (
 )
 from bread.domain.run_events import (
     ModelFailed,
+    OutputRejected,
     Parked,
     QuestionAsked,
     Resumed,
@@ -201,6 +202,57 @@ def test_b59_c40_the_last_attempt_fails_the_run_with_everything_kept() -> None:
     again = history.when(Retry(B, None)).then(RunRetried(owner=B))
     assert due(again.state) == [CallModel(turn=1, attempt=0, base=9)]
     assert (again.state.owner, again.state.code, again.state.max_steps) == (B, None, 20)
+
+
+# --- answers with a schema --------------------------------------------------------------------------------------------
+
+
+MISFIT = Reject("(answer): not JSON", retries=1)
+
+
+def test_b11_an_answer_that_fits_is_the_output() -> None:
+    ended = given(RUN, started()).when(turn_command(text='{"n": 1}', verified=Accept({"n": 1})))
+    state = ended.then(responded(text='{"n": 1}'), RunCompleted(output={"n": 1}, duration_ms=0.0)).state
+    assert (state.status, state.output_of, state.output) == ("completed", None, {"n": 1})
+
+
+def test_b11_a_misfit_makes_the_model_due_again_as_often_as_allowed() -> None:
+    first = given(RUN, started()).when(turn_command(text="No.", verified=MISFIT))
+    history = first.then(responded(text="No."), OutputRejected(turn=0, attempt=1, message="(answer): not JSON"))
+    assert due(history.state) == [CallModel(turn=1, attempt=0, base=3)]
+    assert history.state.owner == A
+    last = history.when(turn_command(text="No.", base=3, base_seq=3, verified=MISFIT)).then(
+        responded(text="No.", turn=1, base=3),
+        OutputRejected(turn=1, attempt=2, message="(answer): not JSON", last=True),
+        RunFailed(code="OUTPUT_INVALID", message="(answer): not JSON"),
+    )
+    assert (last.state.status, last.state.owner, due(last.state)) == ("failed", None, [])
+    again = last.when(Retry(B, None)).then(RunRetried(owner=B))
+    assert due(again.state) == [CallModel(turn=2, attempt=0, base=7)]
+    assert again.state.misfits == 0
+
+
+def test_b11_a_turn_with_calls_is_no_answer() -> None:
+    history = given(RUN, *WORKING).when(RecordResult("1.0", "done", 1.0)).after
+    turn = turn_command([(FETCH, Execute())], base=4, base_seq=4, text="No.")
+    assert history.when(turn).after.state.misfits == 0
+
+
+# --- skills -----------------------------------------------------------------------------------------------------------
+
+
+def test_b70_b72_the_skills_of_a_run_are_folded_from_its_stream() -> None:
+    load = ToolUse("core_load_skill", {"skill": "dates"})
+    history = (started(skill="law"), responded(load, load), called("1.0", load.tool), called("1.1", load.tool))
+    loaded = [returned(f"1.{index}", load.tool, {"skill": "dates"}) for index in range(2)]
+    assert given(RUN, *history).state.loaded == ("law",)
+    state = given(RUN, *history, *loaded).state
+    assert state.loaded == ("law", "dates")
+    assert kinds(due(state)) == [CallModel]
+    strange_ones: list[JsonValue] = ["dates", None, {}, {"skill": 7}]
+    for strange in strange_ones:
+        assert given(RUN, *history, returned("1.0", load.tool, strange)).state.loaded == ("law",)
+    assert given(RUN, *WORKING, returned("1.0", "fetch", {"skill": "dates"})).state.loaded == ()
 
 
 # --- questions and answers --------------------------------------------------------------------------------------------
