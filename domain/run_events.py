@@ -200,6 +200,16 @@ class LoopStarted(Event):
     input: JsonValue = None
 
 
+@event("run.iteration_started")
+class IterationStarted(Event):
+    """An iteration of a loop begins, as the child run of the call `call`."""
+
+    loop: str
+    iteration: int
+    call: str
+    child: str
+
+
 @event("run.iteration_finished")
 class IterationFinished(Event):
     loop: str

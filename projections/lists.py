@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -13,7 +13,7 @@ from ..domain.answers import response_schema_of
 from ..domain.checkpoint import CheckpointKind, CheckpointOpened, CheckpointStatus, ParentLink
 from ..domain.envelope import Principal
 from ..domain.events import JsonValue
-from ..domain.run_events import Verdict
+from ..domain.run_events import RunKind, Verdict
 from .render import moment
 
 T = TypeVar("T")
@@ -25,8 +25,30 @@ class View(BaseModel):
     model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, defer_build=True)
 
 
+class ParentView(View):
+    """Where a run hangs in its parent. `remaining` are the steps of a pipeline that come after it."""
+
+    run_id: str
+    root_run_id: str
+    kind: Literal["pipeline", "supervisor", "loop"]
+    slot: str
+    remaining: JsonValue = None
+
+
+class Delegation(View):
+    """What a supervisor waits for: a call, the run that performs it, and the questions to answer there."""
+
+    tool_call_id: str
+    child_run_id: str
+    sub_agent_id: str
+    child_checkpoint_ids: tuple[str, ...]
+
+
 class Checkpoint(View):
-    """A question. What follows `version` is set once it is settled."""
+    """A question. What follows `version` is set once it is settled.
+
+    One of kind `delegation` is not answered itself: `pending` says where.
+    """
 
     id: str
     kind: CheckpointKind
@@ -42,7 +64,8 @@ class Checkpoint(View):
     response_schema: JsonValue = None
     prompt: str
     skill: str | None = None
-    parent: ParentLink | None = None
+    parent: ParentView | None = None
+    pending: tuple[Delegation, ...] = ()
     created_at: datetime
     deadline: datetime | None = None
     version: int
@@ -54,12 +77,15 @@ class Checkpoint(View):
 
 
 class Run(View):
-    """A run as of its last event. `checkpoints` are the pending ones, `owner` the worker that performs it."""
+    """A run as of its last event. `checkpoints` are the pending ones of it and of what is below it, `owner` the worker
+    that performs it. `kind` is agent or pipeline; a child run has a `parent`."""
 
     id: str
     root_run_id: str
     session_id: str
     agent_id: str
+    kind: RunKind = "agent"
+    parent: ParentView | None = None
     status: str
     owner: str | None = None
     created_at: datetime
@@ -87,8 +113,16 @@ class Page(Generic[T]):
     next: str | None = None
 
 
-def checkpoint_view(checkpoint_id: str, question: CheckpointOpened, created: float) -> Checkpoint:
-    """A pending question."""
+def parent_view(link: ParentLink | None, root: str, remaining: JsonValue = None) -> ParentView | None:
+    if link is None:
+        return None
+    return ParentView(run_id=link.run, root_run_id=root, kind=link.kind, slot=link.slot, remaining=remaining)
+
+
+def checkpoint_view(
+    checkpoint_id: str, question: CheckpointOpened, created: float, remaining: JsonValue = None
+) -> Checkpoint:
+    """A pending question; `remaining` are the steps of its pipeline that come after it."""
     return Checkpoint(
         id=checkpoint_id,
         kind=question.kind,
@@ -104,7 +138,7 @@ def checkpoint_view(checkpoint_id: str, question: CheckpointOpened, created: flo
         response_schema=response_schema_of(question),
         prompt=question.prompt,
         skill=question.skill,
-        parent=question.parent,
+        parent=parent_view(question.parent, question.root, remaining),
         created_at=moment(created),
         deadline=moment(question.deadline) if question.deadline else None,
         version=1,

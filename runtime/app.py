@@ -18,7 +18,7 @@ from ..projections.audit import AuditEvent, audit_event
 from ..projections.lists import Checkpoint, Page, Run
 from ..transport.cursor import parse_cursor
 from ..transport.port import Transport
-from . import audit, reads
+from . import audit, reads, tree_reads
 from .agents import Agent
 from .door import Accepted, Door, checked
 from .effects import BACKOFF_SECONDS
@@ -197,9 +197,9 @@ class Bread:
 
         async def begin() -> Begun:
             cursor = parse_cursor(after)
-            info = await self._running().journal.ask(reads.run_info, run_id)
-            root = info if info.root == run_id else await self._running().journal.ask(reads.run_info, info.root)
-            return Begun(run_id, root, cursor)
+            info = await self._running().journal.ask(tree_reads.run_info, run_id)
+            root = info if info.root == run_id else await self._running().journal.ask(tree_reads.run_info, info.root)
+            return Begun(run_id, root, cursor, view=run_id)
 
         return RunHandle(self._running(), begin, run_id=run_id, at_rest=until == "rest", past_rests=True)
 
@@ -297,7 +297,7 @@ class Bread:
             raise BreadError("INTERNAL_ERROR", "a command that begins a stream named no run")
         info = accepted.info
         if info is None:
-            info = await self._running().journal.ask(reads.run_info, accepted.root_run_id)
+            info = await self._running().journal.ask(tree_reads.run_info, accepted.root_run_id)
         return Begun(accepted.run_id, info, parse_cursor(accepted.cursor))
 
 

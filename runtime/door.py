@@ -21,7 +21,7 @@ from ..domain.ports import Commit
 from ..domain.session import EndSession
 from ..projections.render import RunInfo
 from ..transport.cursor import Cursor
-from . import reads
+from . import reads, tree_reads
 from .agents import Agent
 from .engine import Engine
 from .folds import fold_checkpoint
@@ -113,7 +113,7 @@ class Door:
 
     async def _wait_for_rest(self, run_id: str) -> None:
         try:
-            info = await self._engine.journal.ask(reads.run_info, run_id)
+            info = await self._engine.journal.ask(tree_reads.run_info, run_id)
             seq = await self._engine.journal.ask(reads.last_seq, run_id)
             state = await self._engine.journal.ask(reads.run_state, run_id)
         except NotFound:

@@ -21,6 +21,7 @@ from ..domain.errors import BreadError, Refused, StoreUnavailable
 from ..domain.ports import Commit, Decision, Logged, ManagedModel
 from ..domain.run import Release, Take
 from ..domain.run_state import RunState
+from ..domain.streams import Streams
 from ..transport.local import LocalHub
 from ..transport.port import InProcess, Transport
 from . import reads
@@ -83,6 +84,7 @@ class Engine:
             for model in self._models():
                 model.open()
         self.journal.writer.on_commit = self._committed
+        self.journal.writer.performs = self._performs
         self.journal.on_foreign = self._foreign
         await self.transport.open(self.hub.hand_on)
         await self.journal.open()
@@ -159,6 +161,9 @@ class Engine:
                 await asyncio.sleep(wait)
                 attempt += 1
 
+    def _performs(self, agent: str) -> bool:
+        return self.executes and not self.closing and agent in self.agents
+
     def _committed(self, commit: Commit[Any]) -> None:
         """A commit of this process, in commit order, before its submitter is told."""
         by_stream: dict[str, list[Recorded]] = {}
@@ -176,6 +181,7 @@ class Engine:
     def _foreign(self, entries: list[Logged]) -> None:
         """Commits of other processes on the same store."""
         for run_id in {entry.recorded.stream for entry in entries}:
+            self.journal.writer.forget(run_id)
             actor = self.actors.get(run_id)
             if actor is not None:
                 self.spawn(actor.catch_up(), f"catch up {run_id}")
@@ -265,7 +271,7 @@ class Engine:
         self._not_ready.discard(agent.id)
         return True
 
-    def _expire(self, streams: commits.Streams, checkpoint_id: str) -> bool:
+    def _expire(self, streams: Streams, checkpoint_id: str) -> bool:
         question = streams.checkpoint(checkpoint_id).asked
         agent = self.agents.get(question.agent)
         worker = self.worker if agent is not None and self._is_ours(question.root) else None
@@ -303,7 +309,7 @@ class Engine:
             self._unreadable.add(stream)
             logger.error("%s is left alone: %s", stream, error)
 
-    def _take_if_idle(self, streams: commits.Streams, run_id: str, take: Take) -> bool:
+    def _take_if_idle(self, streams: Streams, run_id: str, take: Take) -> bool:
         if run_id in self.actors:
             return False
         return commits.take(streams, run_id, take)

@@ -22,6 +22,7 @@ from ..projections.rows import (
     RUN_COLUMNS,
     SESSION_COLUMNS,
     checkpoint_row,
+    delegation_row,
     run_row,
     session_row,
     tag_rows,
@@ -113,6 +114,7 @@ class SQLiteTransaction:
         for one in ids:
             if kind == "run":
                 self._execute("DELETE FROM bread_runs WHERE id = ?", (one,))
+                self._execute("DELETE FROM bread_checkpoints WHERE run = ? AND kind = 'delegation'", (one,))
                 self._execute("DELETE FROM bread_log WHERE root = ?", (one,))
             elif kind == "checkpoint":
                 self._execute("DELETE FROM bread_checkpoints WHERE id = ?", (one,))
@@ -122,6 +124,10 @@ class SQLiteTransaction:
 
     def put_run(self, state: RunState, events: Sequence[Recorded]) -> None:
         self._execute(PUT_RUN, run_row(state, events[0], events[-1]))
+        if state.children and state.kind == "agent":
+            self._execute("DELETE FROM bread_checkpoints WHERE run = ? AND kind = 'delegation'", (state.id,))
+            if (waits := delegation_row(state, events[0], events[-1])) is not None:
+                self._execute(PUT_CHECKPOINT, waits)
 
     def put_checkpoint(self, state: CheckpointState, events: Sequence[Recorded]) -> None:
         self._execute(PUT_CHECKPOINT, checkpoint_row(state, events[0], events[-1]))
@@ -141,10 +147,19 @@ class SQLiteTransaction:
 
     def active_roots(self, session: str) -> list[str]:
         self._execute(
-            "SELECT id FROM bread_runs WHERE session = ? AND parent IS NULL AND status IN ('running', 'suspended')",
+            "SELECT id FROM bread_runs WHERE session = ? AND parent IS NULL"
+            " AND status IN ('running', 'waiting', 'suspended')",
             (session,),
         )
         return [row[0] for row in self.cursor.fetchall()]
+
+    def pending(self, root: str) -> list[tuple[str, str]]:
+        self._execute(
+            "SELECT id, run FROM bread_checkpoints"
+            " WHERE root = ? AND run <> root AND status = 'pending' AND kind <> 'delegation' ORDER BY position",
+            (root,),
+        )
+        return [(row[0], row[1]) for row in self.cursor.fetchall()]
 
     def has_other_roots(self, session: str, run_id: str) -> bool:
         self._execute(
@@ -163,7 +178,9 @@ class SQLiteTransaction:
     def owned(self, session: str) -> tuple[list[str], list[str]]:
         self._execute("SELECT id FROM bread_runs WHERE session = ? ORDER BY id", (session,))
         run_ids = [row[0] for row in self.cursor.fetchall()]
-        self._execute("SELECT id FROM bread_checkpoints WHERE session = ? ORDER BY id", (session,))
+        self._execute(
+            "SELECT id FROM bread_checkpoints WHERE session = ? AND kind <> 'delegation' ORDER BY id", (session,)
+        )
         return run_ids, [row[0] for row in self.cursor.fetchall()]
 
 

@@ -41,6 +41,7 @@ class SQLiteJournal:
     ) -> None:
         self.worker, self.path = worker, path
         self.store: SQLiteStore = open_sqlite(path, worker)
+        rebuild.upgrade(self.store)
         self.writer = GroupCommit(self.store, worker, clock=clock, fault=fault, always_replay=always_replay)
         self.on_foreign: Callable[[list[Logged]], None] = lambda events: None
         self.queries = 0

@@ -12,7 +12,7 @@ import pytest
 from bread import Bread, define_agent, define_human_tool, define_tool
 from bread.domain.events import restore, topic_of
 from bread.domain.ports import Logged
-from bread.runtime import reads
+from bread.runtime import tree_reads
 from bread.runtime.sqlite_journal import SQLiteJournal
 from bread.testing import ScriptedModel, text
 from bread.transport.codec import stored_form
@@ -182,7 +182,7 @@ async def test_a_store_of_then_is_rebuilt_and_sound(log: str, tmp_path: Path) ->
         entries: list[Logged] = await journal.log(root, 0, 1000)
         assert [entry.recorded for entry in entries] == [one for one in recorded if one.meta.root == root]
         assert [entry.recorded.meta.seq for entry in entries] == list(range(1, len(entries) + 1))
-        assert (await journal.ask(reads.run_info, root)).root == root
+        assert (await journal.ask(tree_reads.run_info, root)).root == root
     await journal.close()
 
 

@@ -11,7 +11,6 @@ from unittest.mock import patch
 
 from bread.domain import commits, run
 from bread.domain.checkpoint import CheckpointKind, IdempotencyKey
-from bread.domain.commits import Streams
 from bread.domain.envelope import APP, SYSTEM, Principal
 from bread.domain.events import Event, JsonValue
 from bread.domain.messages import Message, ToolUse, native_message
@@ -19,6 +18,7 @@ from bread.domain.plans import Ask, Plan, Verification
 from bread.domain.ports import Decision
 from bread.domain.run_events import Usage, Verdict
 from bread.domain.session import EndSession
+from bread.domain.streams import Streams
 from bread.runtime import journal as journals
 from bread.runtime.folds import fold_run
 from bread.runtime.sqlite_journal import SQLiteJournal
