@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from unicodedata import category
 
@@ -49,7 +49,12 @@ def moment(at: datetime) -> str:
 
 def age(since: datetime) -> str:
     """How long ago: `12s`, `5m`, `3h`, `9d`."""
-    seconds = max(0, int((datetime.now(UTC) - since).total_seconds()))
+    return span(datetime.now(UTC) - since)
+
+
+def span(time: timedelta) -> str:
+    """How long: `12s`, `5m`, `3h`, `9d`; nothing is shorter than 0 s."""
+    seconds = max(0, int(time.total_seconds()))
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= size:
             return f"{seconds // size}{unit}"
