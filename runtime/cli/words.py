@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -28,8 +29,9 @@ def one_line(text: str) -> str:
 
 
 def as_json(value: Any) -> str:
-    """A value as JSON on one line."""
-    return json.dumps(value, ensure_ascii=False)
+    """A value as JSON on one line. What a terminal may take for a command is escaped, as JSON allows."""
+    text = json.dumps(value, ensure_ascii=False)
+    return re.sub("[\x7f-\x9f\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def shown(value: Any, limit: int | None = SHORT) -> str:
