@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 from ..domain.commands import AnswerCheckpoint, AnyCommand, CancelRun, RetryRun, StartRun
@@ -39,17 +40,21 @@ GRACE_SECONDS = 5.0
 class Bread:
     """Agents on a store. Use it as an async context manager.
 
-    `store` is `sqlite:///path` (relative to the working folder) or `memory://`. With `executes=False` it reads and
-    answers, but performs no run: those are left to processes that do. `concurrency` caps the root runs that run here.
+    `agents_dir` is a folder with a folder for each agent, whose agents come beside those of `agents`. `store` is
+    `sqlite:///path` (relative to the working folder) or `memory://`. With `executes=False` it reads and answers, but
+    performs no run: those are left to processes that do; with `takes=False` it performs what is begun or answered
+    here, and takes no other run that is ready or orphaned. `concurrency` caps the root runs that run here.
     """
 
     def __init__(
         self,
         *,
         agents: Iterable[Agent] = (),
+        agents_dir: str | Path | None = None,
         store: str = DEFAULT_STORE,
         concurrency: int | None = None,
         executes: bool = True,
+        takes: bool = True,
         grace: float = GRACE_SECONDS,
         backoff: tuple[float, ...] = BACKOFF_SECONDS,
         transport: Transport | None = None,
@@ -57,13 +62,14 @@ class Bread:
         fault: Callable[[str], None] | None = None,
         always_replay: bool = False,
     ) -> None:
-        self.agents = _by_id(agents)
+        self.agents = _by_id([*agents, *_in_folder(agents_dir)])
         self.store, self.worker = store, short_id("w")
-        self._path = _store_path(store)
+        self._path = store_path(store)
         if concurrency is not None and concurrency < 1:
             raise InvalidInput("INPUT_INVALID", "concurrency: expected at least 1")
         self._options: dict[str, Any] = {
             "executes": executes,
+            "takes": takes,
             "max_running": concurrency,
             "backoff": backoff,
             "transport": transport,
@@ -74,6 +80,13 @@ class Bread:
         self._engine: Engine | None = None
         self._listeners = Listeners()
         self.sessions = Sessions(self._running)
+
+    @classmethod
+    def from_config(cls, folder: str | Path = ".", **options: Any) -> Bread:
+        """The app of a folder: its agents, on what `bread.config.py` says; `options` as of Bread beat that."""
+        from .config import app_options
+
+        return cls(**(app_options(folder) | options))
 
     # --- life
 
@@ -295,6 +308,7 @@ class Bread:
     async def _begin(self, accepted: Accepted) -> Begun:
         if accepted.run_id is None or accepted.root_run_id is None:
             raise BreadError("INTERNAL_ERROR", "a command that begins a stream named no run")
+        self._running().asked_for(accepted.root_run_id)
         info = accepted.info
         if info is None:
             info = await self._running().journal.ask(tree_reads.run_info, accepted.root_run_id)
@@ -312,12 +326,23 @@ def _by_id(agents: Iterable[Agent]) -> dict[str, Agent]:
     return found
 
 
-def _store_path(store: str) -> str | None:
+def _in_folder(agents_dir: str | Path | None) -> list[Agent]:
+    if agents_dir is None:
+        return []
+    from .loader import load_agents  # reading folders needs more than agents in code
+
+    return load_agents(agents_dir)
+
+
+def store_path(store: str) -> str | None:
+    """The database file of a store, None for memory; INPUT_INVALID for what is no store."""
     if store == "memory://":
         return None
     if store.startswith("sqlite:///") and len(store) > len("sqlite:///"):
         return store.removeprefix("sqlite:///")
-    raise InvalidInput("INPUT_INVALID", f"store {store!r}: expected sqlite:///path/to/file.db or memory://")
+    raise InvalidInput(
+        "INPUT_INVALID", "store: expected sqlite:///path/to/file.db or memory://"
+    )  # it may hold a password
 
 
 def _given(**filters: str | None) -> dict[str, str]:

@@ -119,13 +119,13 @@ class Shell:
         return self.plain("--store", self.store, *APP, *words, stdin=stdin, **env)
 
     @contextmanager
-    def start(self, *words: str, **env: str) -> Iterator[subprocess.Popen[str]]:
+    def start(self, *words: str, app: str = APP[1], piped: bool = False, **env: str) -> Iterator[subprocess.Popen[str]]:
         """The same in a new interpreter, left running with pipes; it is gone when the block ends."""
         process = subprocess.Popen(
-            self.argv("--store", self.store, *APP, *words),
+            self.argv("--store", self.store, "--app", app, *words),
             cwd=self.folder,
             env=environment(**env),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -159,16 +159,16 @@ def error_line(done: Done) -> tuple[str, str]:
 class Terminal:
     """A command at a pseudo-terminal. It is gone when the block ends."""
 
-    def __init__(self, argv: list[str], folder: Path) -> None:
+    def __init__(self, argv: list[str], folder: Path, **env: str) -> None:
         self.seen = ""
         self._new = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._argv, self._folder = argv, folder
+        self._argv, self._folder, self._env = argv, folder, env
         self._master = -1
 
     def __enter__(self) -> Terminal:
         self._master, slave = pty.openpty()
-        env = environment(TERM="xterm")
+        env = environment(**({"TERM": "xterm"} | self._env))
         self._process = subprocess.Popen(
             self._argv,
             cwd=self._folder,
@@ -200,7 +200,10 @@ class Terminal:
         return self.seen[start : self._new]
 
     def type(self, line: str) -> None:
-        os.write(self._master, f"{line}\n".encode())
+        self.press(f"{line}\n")
+
+    def press(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
 
     def end(self) -> int:
         """Read to the end; the exit code, negative for a signal."""

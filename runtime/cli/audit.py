@@ -9,6 +9,7 @@ import typer
 from ...domain.messages import Message, read_turn
 from ...projections.audit import AuditEvent
 from . import exits
+from .completion import run_ids
 from .exits import report
 from .options import AsJson, RunId
 from .output import console, print_json, print_table, record
@@ -72,7 +73,8 @@ def _detail(event: AuditEvent, run_id: str) -> str:
 def export(
     context: typer.Context,
     run_id: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", show_default=False, help="Only the tree of this run.")
+        str | None,
+        typer.Argument(metavar="[RUN]", show_default=False, help="Only the tree of this run.", autocompletion=run_ids),
     ] = None,
 ) -> None:
     """All recorded events in the order of the log, one JSON object a line."""

@@ -34,19 +34,34 @@ INDENT = " " * 23
 
 
 class CrumbPrinter:
-    """Prints a stream. `quiet` prints nothing; what was seen last is kept all the same."""
+    """Prints a stream, and keeps what was seen last and which questions are open. `quiet` only keeps."""
 
-    def __init__(self, *, as_json: bool = False) -> None:
+    def __init__(self, *, as_json: bool = False, quiet: bool = False, stderr: bool = False) -> None:
         self.as_json = as_json
         self.last: AnyCrumb | None = None
-        self._screen = console()
+        self.open: dict[str, HumanRequired] = {}
+        self._quiet, self._stderr = quiet, stderr
+        self._screen = console(stderr=stderr)
         self._speaking: int | None = None
 
-    def show(self, crumb: AnyCrumb) -> None:
+    def keep(self, crumb: AnyCrumb) -> None:
         self.last = crumb
-        if self.as_json:
-            print_json(crumb.wire())
-            return
+        match crumb:
+            case HumanRequired():
+                self.open[crumb.checkpoint_id] = crumb
+            case HumanResumed() | HumanDiscarded():
+                self.open.pop(crumb.checkpoint_id, None)
+            case AgentError() if crumb.run_id == crumb.root_run_id:
+                self.open.clear()
+
+    def show(self, crumb: AnyCrumb) -> None:
+        self.keep(crumb)
+        if self.as_json and not self._quiet:
+            print_json(crumb.wire(), stderr=self._stderr)
+        elif not self._quiet:
+            self._print(crumb)
+
+    def _print(self, crumb: AnyCrumb) -> None:
         match crumb:
             case TextDelta():
                 self._say(crumb)
@@ -109,3 +124,29 @@ class CrumbPrinter:
         number = f"#{crumb.seq}" if numbered else ""
         agent = "" if crumb.run_id == crumb.root_run_id else f"[{one_line(crumb.agent_id)}] "
         self._screen.print(Text.assemble(f"  {number:<4} ", (f"{what:<15} ", style), agent + one_line(text)))
+
+
+class TalkPrinter(CrumbPrinter):
+    """A stream as the other side of a conversation: what is said as it is said, and a short line for all else that
+    happens. Questions are left to who asks them, and so is what the person has said."""
+
+    def _print(self, crumb: AnyCrumb) -> None:
+        match crumb:
+            case RunStart() | HumanRequired():
+                self.rest()
+            case RunEnd() if isinstance(crumb.output, str):
+                self.rest()
+            case _:
+                super()._print(crumb)
+
+    def _say(self, crumb: TextDelta) -> None:
+        if self._speaking != crumb.base:
+            self.rest()
+            self._screen.print(Text(f"{one_line(crumb.agent_id)}: ", style="bold"), end="")
+            self._speaking = crumb.base
+        self._screen.print(Text(plain(crumb.text)), end="")
+
+    def _line(self, crumb: AnyCrumb, what: str, text: str, style: str = "", *, numbered: bool = True) -> None:
+        self.rest()
+        agent = "" if crumb.run_id == crumb.root_run_id else f"[{one_line(crumb.agent_id)}] "
+        self._screen.print(Text.assemble("  ", (what, style or "dim"), " ", agent + one_line(text)))

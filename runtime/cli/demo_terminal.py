@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from .demo import AGENT, INPUT, fetched, publisher
 from .demo_checks import Promises, check_run
 from .exits import DONE, STOPPED
 from .options import person
+from .prompting import Keyboard
 
 if TYPE_CHECKING:
     from ..app import Bread
@@ -147,32 +147,3 @@ class _Scene:
         await check_run(self._bread, self._database, run_id, promises)
         print(f"\nLook at what was recorded:  {self._place.command('audit', 'show', run_id)}")
         return promises.code()
-
-
-class Keyboard:
-    """Lines of stdin without a thread that would hold the process back."""
-
-    def __init__(self) -> None:
-        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
-        self._rest = b""
-        self._file = sys.stdin.fileno()
-        asyncio.get_running_loop().add_reader(self._file, self._read)
-
-    async def line(self) -> str | None:
-        """The next line; None at the end of the input."""
-        return await self._lines.get()
-
-    def close(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._file)
-
-    def _read(self) -> None:
-        try:
-            data = os.read(self._file, 4096)
-        except OSError:
-            data = b""  # the terminal is gone
-        *whole, self._rest = (self._rest + data).split(b"\n")
-        for line in whole:
-            self._lines.put_nowait(line.decode(errors="replace"))
-        if not data:
-            self.close()
-            self._lines.put_nowait(None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ...domain.errors import BreadError
@@ -21,13 +23,7 @@ if TYPE_CHECKING:
 async def drive(place: Place, bread: Bread, handle: RunHandle, printer: CrumbPrinter) -> int:
     """Perform or follow a run until its tree rests or ends, showing it as it comes."""
     while True:
-        try:
-            await _show_all(place, handle, printer)
-        except asyncio.CancelledError:
-            printer.rest()
-            note("stopping: calls under way get a moment to end (Ctrl-C again leaves at once)")
-            raise
-        printer.rest()
+        await show_all(place, handle, printer)
         last = printer.last
         root, cursor = (last.root_run_id, last.cursor) if last is not None else (handle.run_id, None)
         run = await final(bread, root)
@@ -36,13 +32,30 @@ async def drive(place: Place, bread: Bread, handle: RunHandle, printer: CrumbPri
         handle = bread.observe(root, after=cursor, until="rest")  # somebody else answered meanwhile
 
 
-async def _show_all(place: Place, handle: RunHandle, printer: CrumbPrinter) -> None:
-    async for crumb in handle:
-        printer.show(crumb)
-        place.if_interrupted = (
-            f"What was recorded is kept; run {crumb.root_run_id} goes on with: "
-            f"{place.command('runs', 'watch', crumb.root_run_id, '--execute', '--after', crumb.cursor)}"
-        )
+async def show_all(place: Place, handle: RunHandle, printer: CrumbPrinter) -> None:
+    """Show a stream to its end. Ctrl-C says how the run goes on."""
+    with stopping(printer):
+        async for crumb in handle:
+            printer.show(crumb)
+            place.if_interrupted = going_on(place, crumb.root_run_id, "--after", crumb.cursor)
+
+
+def going_on(place: Place, run_id: str, *after: str) -> str:
+    """How a run that was performed here goes on after an interruption."""
+    command = place.command("runs", "watch", run_id, "--execute", *after)
+    return f"What was recorded is kept; run {run_id} goes on with: {command}"
+
+
+@contextmanager
+def stopping(printer: CrumbPrinter) -> Iterator[None]:
+    """Around the showing of a run that is performed here: its last line is ended, and Ctrl-C takes a moment."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        printer.rest()
+        note("stopping: calls under way get a moment to end (Ctrl-C again leaves at once)")
+        raise
+    printer.rest()
 
 
 async def watch(place: Place, bread: Bread, handle: RunHandle, printer: CrumbPrinter) -> int:

@@ -13,7 +13,7 @@ Exit codes:
 
 \b
   0    done; a run that was followed has ended with its output
-  1    an error: one line `CODE: message` on stderr
+  1    an error: one line `CODE: message` on stderr; `invoke`: the run asks a person
   2    the command line was not understood
   3    the run rests: it waits for answers of people
   4    the run has failed, was cancelled, or its session was deleted

@@ -13,6 +13,7 @@ import typer
 
 from ...domain.envelope import Principal
 from ...domain.errors import InvalidInput
+from .completion import agent_ids, checkpoint_ids, run_ids
 from .exits import note
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
@@ -24,9 +25,26 @@ Comment = Annotated[str | None, typer.Option(help="A remark that is kept with th
 Reason = Annotated[str | None, typer.Option(help="Why; the model is told.")]
 Key = Annotated[str | None, typer.Option("--idempotency-key", help="The same key again gets the same continuation.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Do not perform the run here: leave it to other processes.")]
-RunId = Annotated[str, typer.Argument(metavar="RUN", show_default=False)]
-CheckpointId = Annotated[str, typer.Argument(metavar="CHECKPOINT", show_default=False)]
+Session = Annotated[
+    str | None, typer.Option("--session", "-s", metavar="ID", help="The session: one to go on with, or a new id.")
+]
+Skill = Annotated[str | None, typer.Option(metavar="ID", help="A skill of the agent that the run has from its start.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN", show_default=False, autocompletion=run_ids)]
+CheckpointId = Annotated[str, typer.Argument(metavar="CHECKPOINT", show_default=False, autocompletion=checkpoint_ids)]
 SessionId = Annotated[str, typer.Argument(metavar="SESSION", show_default=False)]
+AgentId = Annotated[str, typer.Argument(metavar="AGENT", show_default=False, autocompletion=agent_ids)]
+
+
+def _enter(context: typer.Context, folder: str | None) -> str | None:
+    if context.obj is not None:  # else a shell asks what could come next
+        context.obj.enter(folder)
+    return folder
+
+
+# A command only has to have it: the place is changed before the command begins.
+Cwd = Annotated[
+    str | None, typer.Option("--cwd", metavar="DIR", callback=_enter, help="Work in this folder, not where you are.")
+]
 
 
 def person(author: str | None) -> Principal:
@@ -62,6 +80,14 @@ def json_of(text: str, what: str) -> Any:
     except (ValueError, RecursionError) as error:
         hint = "; a plain text needs its quotes: '\"yes\"'" if text[:1].isalpha() else ""
         raise InvalidInput("INPUT_INVALID", f"{what}: not JSON: {error}{hint}") from error
+
+
+def json_or_text(text: str) -> Any:
+    """The value of a JSON text; a text that is none stands for itself."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _refuse(constant: str) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,13 +16,20 @@ from ...projections.lists import Page, View
 from .words import as_json, one_line, plain
 
 
-def console() -> Console:
+def console(*, stderr: bool = False) -> Console:
     """The terminal. Text is printed as it is: no markup, no guesses at what it means."""
-    return Console(markup=False, emoji=False, highlight=False, soft_wrap=True)
+    return Console(markup=False, emoji=False, highlight=False, soft_wrap=True, stderr=stderr)
 
 
-def print_json(value: Any) -> None:
-    print(as_json(value), flush=True)
+def print_json(value: Any, *, stderr: bool = False) -> None:
+    print(as_json(value), flush=True, file=sys.stderr if stderr else sys.stdout)
+
+
+def print_output(value: Any) -> None:
+    """What a run gave: text as it is, anything else as JSON. A terminal gets it laid out, and is not steered by it."""
+    at_terminal = sys.stdout.isatty()
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2 if at_terminal else None)
+    print(plain(text) if at_terminal else text, flush=True)
 
 
 def record(view: View) -> dict[str, Any]:
@@ -59,5 +68,8 @@ def print_fields(fields: Mapping[str, str | None]) -> None:
 
 def lenient_streams() -> None:
     """A terminal that cannot show a character gets its escape, never a traceback."""
+    # Who has closed a stream wants to see nothing of it.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""The place of a command: which store it works on, and which agents this process has."""
+"""The place of a command: in which folder it works, on which store, and which agents this process has."""
 
 from __future__ import annotations
 
@@ -16,60 +16,138 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from ...domain.errors import InvalidInput, NotFound
+from ..sources import AGENTS_FOLDER, CONFIG_FILE
 from .exits import INTERRUPTED, note
 from .words import plain
 
 if TYPE_CHECKING:
     from ..agents import Agent
     from ..app import Bread
+    from ..config import Config
 
 
 class Place:
-    """What the global options say. `store` and `app` are None where they were not given."""
+    """What the global options say: None where they were not given.
 
-    def __init__(self, store: str | None, app: str | None) -> None:
-        self._store, self._app = store, app
+    What a folder says beside them is read when it is needed: a list needs the store alone, and executes no agents.
+    """
+
+    def __init__(self, store: str | None, app: str | None, cwd: str | None = None) -> None:
+        self._store, self.app = store, app
+        self._cwd: str | None = None
         self.if_interrupted: str | None = None
+        self.enter(cwd)
+
+    def enter(self, folder: str | None) -> None:
+        """Work in another folder from now on."""
+        if folder is None:
+            return
+        try:
+            os.chdir(folder)
+        except OSError as error:
+            raise InvalidInput("INPUT_INVALID", f"--cwd {folder!r}: expected a folder: {error.strerror}") from error
+        self._cwd = os.path.join(self._cwd or "", folder)
+
+    @cached_property
+    def config(self) -> Config | None:
+        """What `bread.config.py` and the environment say; None where neither says anything."""
+        if not os.path.isfile(CONFIG_FILE) and not any(map(_is_setting, os.environ)):
+            return None
+        from ..config import load_config
+
+        see_working_folder()
+        return load_config()
 
     @cached_property
     def _found(self) -> tuple[list[Agent], str | None]:
-        return load_app(self._app) if self._app else ([], None)
+        return load_app(self.app) if self.app else ([], None)
 
-    @property
+    @cached_property
     def store(self) -> str:
+        """That of --store, of the configuration, of --app, or the default."""
         from ..app import DEFAULT_STORE
 
-        return self._store or self._found[1] or DEFAULT_STORE
+        if self._store:
+            return self._store
+        if self.config is not None and "store" in self.config.model_fields_set:
+            return self.config.store
+        return self._found[1] or DEFAULT_STORE
 
     @property
     def path(self) -> Path | None:
-        """The database file; None for a store that is no file."""
-        return Path(self.store.removeprefix("sqlite:///")) if self.store.startswith("sqlite:///") else None
+        """The database file; None for a store in memory."""
+        from ..app import store_path
+
+        path = store_path(self.store)
+        return None if path is None else Path(path)
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of agents that the agents come from; None where they come from --app, or are the demo's."""
+        if self.app:
+            return None
+        config = self.config
+        if config is not None and config.model_fields_set & {"agents", "entrypoints"}:
+            return Path(config.agents)
+        usual = Path(AGENTS_FOLDER)
+        return usual if any(usual.glob("[!._]*/agent.py")) else None
+
+    @cached_property
+    def _agents(self) -> list[Agent]:
+        if self.app:
+            return self._found[0]
+        if self.folder is None:
+            from .demo import publisher
+
+            return [publisher(self.path.expanduser() if self.path else None)]
+        from ..loader import load_agents
+
+        see_working_folder()
+        return load_agents(self.folder)
 
     def agents(self) -> list[Agent]:
-        """Those of --app; without it the demo's, so that its questions can be answered from another terminal."""
-        if self._app:
-            return self._found[0]
-        from .demo import publisher
+        """Those of --app, or of the folder `agents/`; else the demo's."""
+        if self.config is not None and self.config.entrypoints:
+            from ..config import check_entrypoints
 
-        return [publisher(self.path.expanduser() if self.path else None)]
+            check_entrypoints(self.config, [agent.id for agent in self._agents])
+        return self._agents
 
-    def open(self, *, executes: bool = False) -> Bread:
+    def entrypoints(self) -> list[Agent]:
+        """The agents that a person may start from here: those that the configuration names, or all."""
+        named = self.config.entrypoints if self.config is not None else ()
+        return [agent for agent in self.agents() if agent.id in named or not named]
+
+    def open(self, *, executes: bool = False, takes: bool = True) -> Bread:
         """A Bread on the store. Only one that executes needs agents, and takes runs that nobody performs."""
         from ..app import Bread
 
-        agents = self.agents() if executes or self._app else []
-        return Bread(agents=agents, store=self.store, executes=executes)
+        if not executes:
+            return Bread(agents=self.agents() if self.app else [], store=self.store, executes=False)
+        agents = [*self.agents(), *self._demo()]
+        limits: dict[str, Any] = {}
+        if self.config is not None:
+            limits = {"concurrency": self.config.concurrency, "grace": self.config.grace}
+        return Bread(agents=agents, store=self.store, takes=takes, **limits)
+
+    def _demo(self) -> list[Agent]:
+        """The demo's agent where the demo has played, so that its questions can be answered from another terminal."""
+        if self.app or self.folder is None or self.path is None:
+            return []
+        from .demo import AGENT, fetches, publisher
+
+        database = self.path.expanduser()
+        if not fetches(database).exists() or any(agent.id == AGENT for agent in self.agents()):
+            return []
+        return [publisher(database)]
 
     # --- words
 
     def first_line(self, *more: str) -> str:
         """Where the data is, and how events travel."""
-        where = f"data: {self.store}"
+        where = "data: memory, gone with this process"
         if self.path is not None:
             where = f"data: SQLite {self.path}{'' if self.path.exists() else ' (new)'}"
-        elif self.store == "memory://":
-            where = "data: memory, gone with this process"
         return "  ".join((f"bread {_version()}", where, "bus: in-process", *more))
 
     def announce(self, *more: str) -> None:
@@ -77,8 +155,13 @@ class Place:
 
     def command(self, *words: str) -> str:
         """A command line for this place, to be pasted."""
-        given = [*(("--store", self._store) if self._store else ()), *(("--app", self._app) if self._app else ())]
+        options = {"--cwd": self._cwd, "--store": self._store, "--app": self.app}
+        given = [word for option, value in options.items() if value for word in (option, value)]
         return shlex.join(["bread", *given, *words])
+
+    def inside(self, folder: str, *words: str) -> str:
+        """The same, for a folder that is no place yet."""
+        return shlex.join(["bread", "--cwd", os.path.join(self._cwd or "", folder), *words])
 
     # --- performing
 
@@ -100,6 +183,17 @@ def _version() -> str:
         return "(not installed)"
 
 
+def _is_setting(name: str) -> bool:
+    # The store and the app have options of their own.
+    return name.upper().startswith("BREAD_") and name.upper() not in ("BREAD_STORE", "BREAD_APP")
+
+
+def see_working_folder() -> None:
+    """Let modules of the working folder be imported, as with `python -m`."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+
+
 def load_app(spec: str) -> tuple[list[Agent], str | None]:
     """The agents that `module:attr` names: an Agent, a list of Agents, or a Bread, which brings its store, too."""
     from ..agents import Agent
@@ -108,8 +202,7 @@ def load_app(spec: str) -> tuple[list[Agent], str | None]:
     module, _, attribute = spec.partition(":")
     if not module or not attribute:
         raise InvalidInput("INPUT_INVALID", f"--app {spec!r}: expected module:attr")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # modules of the working folder, as with `python -m`
+    see_working_folder()
     try:
         found = reduce(getattr, attribute.split("."), import_module(module))
     except Exception as error:

@@ -8,19 +8,23 @@ from typing import Annotated
 import typer
 
 from ...domain.errors import BreadError
-from . import audit, checkpoints, exits, runs, sessions
+from . import audit, build, chat, checkpoints, doctor, exits, invoke, new, runs, sessions
 from .output import lenient_streams
 from .place import Place
 
 app = typer.Typer(
     name="bread",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=exits.HELP,
 )
+app.command("chat")(chat.chat)
+app.command("invoke")(invoke.invoke)
+app.command("new")(new.new)
+app.command("build")(build.build)
+app.command("doctor")(doctor.doctor)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(runs.app, name="runs")
 app.add_typer(sessions.app, name="sessions")
@@ -42,15 +46,18 @@ def bread(
             "--app",
             envvar="BREAD_APP",
             metavar="MODULE:ATTR",
-            help="The agents of this process: an Agent, a list of Agents, or a Bread.",
+            help="The agents of this process: an Agent, a list of Agents, or a Bread [default: those of agents/].",
         ),
+    ] = None,
+    cwd: Annotated[
+        str | None, typer.Option("--cwd", metavar="DIR", help="Work in this folder, not where you are.")
     ] = None,
 ) -> None:
     """Durable agents that stop, ask a person, and go on from where they stood.
 
-    Start with `bread demo`.
+    Start with `bread demo`, then `bread new myapp`.
     """
-    context.obj = Place(store or None, agents or None)
+    context.obj = Place(store or None, agents or None, cwd)
 
 
 @app.command()
@@ -67,7 +74,7 @@ def run() -> None:
     """Parse, perform, exit. An error is one line; a traceback is shown to nobody."""
     lenient_streams()
     try:
-        app()
+        app(prog_name="bread")
     except BreadError as error:
         exits.report(error.code, error.message)
     except Exception as error:

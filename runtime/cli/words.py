@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from unicodedata import category
 
@@ -28,8 +29,9 @@ def one_line(text: str) -> str:
 
 
 def as_json(value: Any) -> str:
-    """A value as JSON on one line."""
-    return json.dumps(value, ensure_ascii=False)
+    """A value as JSON on one line. What a terminal may take for a command is escaped, as JSON allows."""
+    text = json.dumps(value, ensure_ascii=False)
+    return re.sub("[\x7f-\x9f\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def shown(value: Any, limit: int | None = SHORT) -> str:
@@ -49,7 +51,12 @@ def moment(at: datetime) -> str:
 
 def age(since: datetime) -> str:
     """How long ago: `12s`, `5m`, `3h`, `9d`."""
-    seconds = max(0, int((datetime.now(UTC) - since).total_seconds()))
+    return span(datetime.now(UTC) - since)
+
+
+def span(time: timedelta) -> str:
+    """How long: `12s`, `5m`, `3h`, `9d`; nothing is shorter than 0 s."""
+    seconds = max(0, int(time.total_seconds()))
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= size:
             return f"{seconds // size}{unit}"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from unicodedata import category
 
 import pytest
 
+from bread.runtime.cli.words import as_json
 from cli_kit import Shell, error_line
 
 UNKNOWN = {
@@ -101,3 +104,12 @@ def test_help_names_the_exit_codes_and_loads_little(shell: Shell) -> None:
         names = {line.rpartition("|")[2].strip() for line in loaded.splitlines()}
         assert "bread.runtime.cli.root" in names
         assert names.isdisjoint({"jsonschema", "nats", "psycopg", "pydantic_ai", "bread.runtime.cli.demo"})
+
+
+@pytest.mark.parametrize("text", ["\x9b2J", "a\x7fb", "\u2028", "\x1b[31m", "\x85", "plain \u00e9 \U0001f35e"])
+def test_json_for_programs_does_not_steer_a_terminal(text: str) -> None:
+    """B156: what is escaped is the same value for a program; what is harmless stands as it is."""
+    shown = as_json({"said": text})
+    assert json.loads(shown) == {"said": text}
+    assert not [letter for letter in shown if category(letter) in ("Cc", "Zl", "Zp")]
+    assert (text in shown) == text.isprintable()
