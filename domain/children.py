@@ -47,7 +47,6 @@ class Steps:
     """The progress of a pipeline: which steps have begun, and the outputs of those that are done, by path."""
 
     nodes: JsonValue
-    input: JsonValue
     begun: frozenset[str] = frozenset()
     outputs: Mapping[str, JsonValue] = field(default_factory=dict)
     last: int = 0

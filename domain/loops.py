@@ -75,9 +75,7 @@ def composing(state: RunState, call: Call, plan: Composing, at: float) -> list[E
 
 
 def _intent(call: Call) -> ToolCalled:
-    return ToolCalled(
-        call=call.key, tool=call.tool, tool_call_id=call.id, args_at=call.args_at, idempotent=True
-    )
+    return ToolCalled(call=call.key, tool=call.tool, tool_call_id=call.id, args_at=call.args_at, idempotent=True)
 
 
 def _full(state: RunState, plan: Delegate) -> str | None:

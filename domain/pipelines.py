@@ -40,6 +40,7 @@ class Close:
     """A parallel or map step is done."""
 
     path: str
+    kind: str
     output: JsonValue
 
 
@@ -81,7 +82,7 @@ def due_steps(run: RunState) -> Due:
     if run.steps is None:
         return Due()
     walk = _Walk(run.steps, {child.slot: child for child in run.children})
-    outcome = walk.sequence(_nodes(run.steps.nodes), "", run.steps.input)
+    outcome = walk.sequence(_nodes(run.steps.nodes), "", run.input)
     return Due(walk.actions, outcome)
 
 
@@ -123,10 +124,10 @@ class _Walk:
             case "parallel":
                 self._open(path, "parallel")
                 branches = [self._node(step, f"{path}/{n}", input) for n, step in enumerate(node["steps"])]
-                return self._together(branches, path)
+                return self._together(branches, path, "parallel")
             case _:
                 self._open(path, "map")
-                return self._together(list(self._items(node, path, input)), path)
+                return self._together(list(self._items(node, path, input)), path, "map")
 
     def _open(self, path: str, kind: str) -> None:
         if path not in self._steps.begun:
@@ -164,7 +165,7 @@ class _Walk:
             node, path = node["steps"][0], f"{path}/0"
         return path in self._steps.begun
 
-    def _together(self, outcomes: list[Outcome], path: str) -> Outcome:
+    def _together(self, outcomes: list[Outcome], path: str, kind: str) -> Outcome:
         """Siblings settle before their step fails; what then still asks people is given up."""
         if "running" in outcomes:
             return "running"
@@ -176,7 +177,7 @@ class _Walk:
         if "suspended" in outcomes:
             return "suspended"
         output: list[JsonValue] = [outcome.output for outcome in outcomes if isinstance(outcome, Done)]
-        self.actions.append(Close(path, output))
+        self.actions.append(Close(path, kind, output))
         return Done(output)
 
 

@@ -69,6 +69,7 @@ class RunState:
     session: str = ""
     root: str = ""
     started: float = 0.0
+    input: JsonValue = None
     parent: ParentLink | None = None
     skill: str | None = None
     loaded: tuple[str, ...] = ()
@@ -234,12 +235,13 @@ def _changes(state: RunState, event: Event, version: int) -> dict[str, Any]:
                 "session": event.session,
                 "root": event.root,
                 "started": event.started,
+                "input": event.input,
                 "parent": event.parent,
                 "skill": event.skill,
                 "loaded": (event.skill,) if event.skill else (),
                 "key": event.key,
                 "max_steps": event.max_steps,
-                "steps": Steps(event.steps, event.input) if event.kind == "pipeline" else None,
+                "steps": Steps(event.steps) if event.kind == "pipeline" else None,
                 "base": version,
                 **_owned(event.owner, version),
             }

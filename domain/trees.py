@@ -86,8 +86,9 @@ def _returned(streams: Streams, parent: RunState, known: Child, child: RunState)
         message=child.message,
     )
     if parent.kind == "pipeline":
-        done = [StepFinished(path=known.slot, output=child.result)] if child.status == "completed" else []
-        return [ended, *done]
+        if child.status != "completed":
+            return [ended]
+        return [ended, StepFinished(path=known.slot, output=child.result, agent=child.agent, child=child.id)]
     call = parent.call(known.slot)
     if call is None or call.status != "waiting":
         return [ended]
@@ -128,8 +129,8 @@ def _perform(streams: Streams, run_id: str, action: pipelines.Action) -> None:
     match action:
         case pipelines.Open(path=path, kind=kind):
             append(streams, run, StepStarted(path=path, agent=kind))
-        case pipelines.Close(path=path, output=output):
-            append(streams, run, StepFinished(path=path, output=output))
+        case pipelines.Close(path=path, kind=kind, output=output):
+            append(streams, run, StepFinished(path=path, output=output, agent=kind))
         case pipelines.Drop(child=child):
             end(streams, child.run, "a sibling failed", "failed")
             dropped = streams.run(child.run)

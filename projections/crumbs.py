@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from ..domain.checkpoint import CheckpointKind, ParentLink
+from ..domain.checkpoint import CheckpointKind
 from ..domain.events import JsonValue
 from ..domain.run_events import Verdict
 
@@ -153,6 +153,18 @@ class ModelRetry(Crumb):
     retry_at: datetime
 
 
+class ParentView(BaseModel):
+    """Where a run hangs in its parent. `remaining`, of a checkpoint, are the steps of its pipeline that come after."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, defer_build=True)
+
+    run_id: str
+    root_run_id: str
+    kind: Literal["pipeline", "supervisor", "loop"]
+    slot: str
+    remaining: JsonValue = None
+
+
 class HumanRequired(Crumb):
     """A question to a person. `args_schema` is `schema` on the wire."""
 
@@ -167,7 +179,7 @@ class HumanRequired(Crumb):
     prompt: str
     deadline: datetime | None = None
     skill: str | None = None
-    parent: ParentLink | None = None
+    parent: ParentView | None = None
 
 
 class HumanResumed(Crumb):
@@ -207,6 +219,7 @@ class StepEnd(Crumb):
     type: Literal["pipeline:step:end"] = "pipeline:step:end"
     pipeline_id: str
     step_index: int
+    child_run_id: str | None = None
     output: JsonValue
 
 

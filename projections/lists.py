@@ -10,11 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from ..domain.answers import response_schema_of
-from ..domain.checkpoint import CheckpointKind, CheckpointOpened, CheckpointStatus, ParentLink
+from ..domain.checkpoint import CheckpointKind, CheckpointOpened, CheckpointStatus
 from ..domain.envelope import Principal
 from ..domain.events import JsonValue
 from ..domain.run_events import RunKind, Verdict
-from .render import moment
+from .crumbs import ParentView
+from .render import moment, parent_view
 
 T = TypeVar("T")
 
@@ -23,16 +24,6 @@ class View(BaseModel):
     """A record for people and programs: snake_case in Python, camelCase on the wire."""
 
     model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, defer_build=True)
-
-
-class ParentView(View):
-    """Where a run hangs in its parent. `remaining` are the steps of a pipeline that come after it."""
-
-    run_id: str
-    root_run_id: str
-    kind: Literal["pipeline", "supervisor", "loop"]
-    slot: str
-    remaining: JsonValue = None
 
 
 class Delegation(View):
@@ -98,6 +89,31 @@ class Run(View):
     orphaned: bool = False
 
 
+class Iteration(View):
+    """An iteration of a loop; without `output` as long as it runs, or where it failed."""
+
+    iteration: int
+    child_run_id: str
+    output: JsonValue = None
+
+
+class LoopView(View):
+    """A loop that an agent composed, read from the log of its run."""
+
+    id: str
+    run_id: str
+    root_run_id: str
+    session_id: str
+    agent_id: str
+    status: Literal["running", "completed", "exhausted", "failed"]
+    max_iterations: int
+    steps: JsonValue
+    input: JsonValue = None
+    result: JsonValue = None
+    iterations: tuple[Iteration, ...] = ()
+    created_at: datetime
+
+
 class Session(View):
     id: str
     tags: dict[str, str]
@@ -111,12 +127,6 @@ class Page(Generic[T]):
 
     items: list[T]
     next: str | None = None
-
-
-def parent_view(link: ParentLink | None, root: str, remaining: JsonValue = None) -> ParentView | None:
-    if link is None:
-        return None
-    return ParentView(run_id=link.run, root_run_id=root, kind=link.kind, slot=link.slot, remaining=remaining)
 
 
 def checkpoint_view(

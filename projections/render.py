@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..domain.answers import response_schema_of
-from ..domain.checkpoint import CheckpointDiscarded, CheckpointOpened
+from ..domain.checkpoint import CheckpointDiscarded, CheckpointOpened, ParentLink
 from ..domain.envelope import Recorded
 from ..domain.events import Erased, Event, JsonValue
 from ..domain.messages import read_turn
@@ -50,6 +50,7 @@ from .crumbs import (
     LoopIterationStart,
     LoopStart,
     ModelRetry,
+    ParentView,
     RunEnd,
     RunRetry,
     RunStart,
@@ -240,10 +241,8 @@ def crumb_of(entry: Logged, info: RunInfo, cursor: str) -> Crumb | None:
 
 
 def _step(common: dict[str, Any], event: StepStarted | StepFinished) -> StepStart | StepEnd:
-    frame = _frame(common, event.path)
-    if isinstance(event, StepStarted):
-        return StepStart(**frame | {"agent_id": event.agent}, child_run_id=event.child)
-    return StepEnd(**frame, output=event.output)
+    frame = _frame(common, event.path) | {"agent_id": event.agent, "child_run_id": event.child}
+    return StepStart(**frame) if isinstance(event, StepStarted) else StepEnd(**frame, output=event.output)
 
 
 def _frame(common: dict[str, Any], path: str) -> dict[str, Any]:
@@ -307,6 +306,12 @@ def output_of(event: RunCompleted, subject: Recorded | None) -> JsonValue:
     return event.output
 
 
+def parent_view(link: ParentLink | None, root: str, remaining: JsonValue = None) -> ParentView | None:
+    if link is None:
+        return None
+    return ParentView(run_id=link.run, root_run_id=root, kind=link.kind, slot=link.slot, remaining=remaining)
+
+
 def _required(common: dict[str, Any], checkpoint_id: str, subject: Recorded | None) -> HumanRequired | None:
     match subject.event if subject else None:
         case CheckpointOpened() as question:
@@ -322,6 +327,6 @@ def _required(common: dict[str, Any], checkpoint_id: str, subject: Recorded | No
                 prompt=question.prompt,
                 deadline=moment(question.deadline) if question.deadline else None,
                 skill=question.skill,
-                parent=question.parent,
+                parent=parent_view(question.parent, question.root),
             )
     return None

@@ -116,9 +116,9 @@ def define_agent(
     `model` is any object with `name` and `stream(request)`, or the name of a provider's model such as
     `anthropic:claude-sonnet-4-5`. `permissions` are lists of selectors under `allow`, `ask` and `deny`. `input` and
     `output` are pydantic model classes or JSON Schema dicts: what a caller has to give, and what the model has to
-    answer; an answer that does not fit goes back to it at most `output_retries` times. A `supervisor` delegates to other
-    agents, a `loop` composes pipelines of them. Raises INVALID_NAME,
-    INVALID_PERMISSION, TOOL_NAME_COLLISION or INPUT_INVALID.
+    answer; an answer that does not fit goes back to it at most `output_retries` times. A `supervisor` delegates
+    to other agents, a `loop` composes pipelines of them. Raises INVALID_NAME, INVALID_PERMISSION, TOOL_NAME_COLLISION
+    or INPUT_INVALID.
     """
     check_name(id, "agent")
     where = f"agent {id}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from ..domain.commands import AnswerCheckpoint, AnyCommand, CancelRun, RetryRun, StartRun
+from ..domain.commands import AnswerCheckpoint, AnyCommand, CancelRun, RetryRun, StartPipeline, StartRun
 from ..domain.envelope import APP, Principal
 from ..domain.errors import (
     BreadError,
@@ -16,11 +16,12 @@ from ..domain.errors import (
 )
 from ..domain.names import check_tags
 from ..projections.audit import AuditEvent, audit_event
-from ..projections.lists import Checkpoint, Page, Run
+from ..projections.lists import Checkpoint, LoopView, Page, Run
 from ..transport.cursor import parse_cursor
 from ..transport.port import Transport
-from . import audit, reads, tree_reads
+from . import audit, loop_reads, reads, tree_reads
 from .agents import Agent
+from .composing import Step, define_pipeline
 from .door import Accepted, Door, checked
 from .effects import BACKOFF_SECONDS
 from .engine import Engine
@@ -40,10 +41,11 @@ GRACE_SECONDS = 5.0
 class Bread:
     """Agents on a store. Use it as an async context manager.
 
-    `agents_dir` is a folder with a folder for each agent, whose agents come beside those of `agents`. `store` is
-    `sqlite:///path` (relative to the working folder) or `memory://`. With `executes=False` it reads and answers, but
-    performs no run: those are left to processes that do; with `takes=False` it performs what is begun or answered
-    here, and takes no other run that is ready or orphaned. `concurrency` caps the root runs that run here.
+    `agents_dir` is a folder with a folder for each agent, whose agents come beside those of `agents`; `pipelines` are
+    lists of steps by their ids. `store` is `sqlite:///path` (relative to the working folder) or `memory://`. With
+    `executes=False` it reads and answers, but performs no run: those are left to processes that do; with `takes=False`
+    it performs what is begun or answered here, and takes no other run that is ready or orphaned. `concurrency` caps the
+    root runs that run here.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Bread:
         *,
         agents: Iterable[Agent] = (),
         agents_dir: str | Path | None = None,
+        pipelines: Mapping[str, Sequence[Step | str]] | None = None,
         store: str = DEFAULT_STORE,
         concurrency: int | None = None,
         executes: bool = True,
@@ -63,6 +66,7 @@ class Bread:
         always_replay: bool = False,
     ) -> None:
         self.agents = _by_id([*agents, *_in_folder(agents_dir)])
+        self.pipelines = {name: define_pipeline(name, steps, self.agents) for name, steps in (pipelines or {}).items()}
         self.store, self.worker = store, short_id("w")
         self._path = store_path(store)
         if concurrency is not None and concurrency < 1:
@@ -107,7 +111,7 @@ class Bread:
             always_replay=self._options["always_replay"],
         )
         liveness: Liveness = Alone(self.worker) if self._path is None else FileLocks(self._path, self.worker)
-        engine = Engine(journal, liveness, self.agents, **self._options)
+        engine = Engine(journal, liveness, self.agents, self.pipelines, **self._options)
         engine.on_events = partial(self._listeners.hear, engine)
         engine.on_given_back = self._listeners.drain
         self._engine = engine
@@ -153,6 +157,38 @@ class Bread:
                 tags=check_tags(tags),
                 skill=skill,
                 max_steps=max_steps,
+                idempotency_key=idempotency_key,
+                on_busy=on_busy,
+                on_pending=on_pending,
+                by=by,
+            )
+            return await self._begin(await self.send(command))
+
+        return RunHandle(self._running(), begin, run_id=run_id)
+
+    def run_pipeline(
+        self,
+        pipeline: str,
+        input: Any,
+        *,
+        session: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+        on_busy: Literal["fail", "wait"] = "fail",
+        on_pending: Literal["fail", "cancel"] = "fail",
+        by: Principal = APP,
+    ) -> RunHandle:
+        """A run of a pipeline, as a stream of crumbs or as the output of its last step; PIPELINE_NOT_FOUND."""
+        run_id = new_id("run")
+
+        async def begin() -> Begun:
+            command = checked(
+                StartPipeline,
+                pipeline=pipeline,
+                input=to_json(input, "input"),
+                run_id=run_id,
+                session=session,
+                tags=check_tags(tags),
                 idempotency_key=idempotency_key,
                 on_busy=on_busy,
                 on_pending=on_pending,
@@ -231,18 +267,41 @@ class Bread:
         agent: str | None = None,
         status: str | None = None,
         session: str | None = None,
+        root: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Run]:
-        """Runs, newest first, without their inputs and outputs."""
+        """Root runs, newest first, without their inputs and outputs; with `root` all runs of that tree."""
         page = await self._running().journal.ask(
             reads.list_runs,
             tenant="default",
-            filters=_given(agent=agent, status=status, session=session),
+            filters=_given(agent=agent, status=status, session=session, root=root),
             limit=reads.check_limit(limit),
             before=cursor,
         )
         return Page([self._with_owner(found) for found in page.items], page.next)
+
+    async def get_loop(self, loop_id: str) -> LoopView:
+        """A loop that an agent composed, with its iterations; LOOP_NOT_FOUND."""
+        return await self._running().journal.ask(loop_reads.get_loop, loop_id)
+
+    async def list_loops(
+        self,
+        *,
+        agent: str | None = None,
+        session: str | None = None,
+        status: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[LoopView]:
+        """Loops in the order in which they were begun."""
+        return await self._running().journal.ask(
+            loop_reads.list_loops,
+            tenant="default",
+            filters=_given(agent=agent, session=session, status=status),
+            limit=reads.check_limit(limit),
+            after=reads.page_start(cursor),
+        )
 
     def _with_owner(self, found: Run) -> Run:
         orphaned = found.owner is not None and not self._running().liveness.is_alive(found.owner)

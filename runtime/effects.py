@@ -207,7 +207,7 @@ def plan_call(actor: Actor, use: ToolUse, loaded: Collection[str]) -> Plan:
             prompt=f"Allow {leaf_name(use.tool)}?",
         )
     if tool.composes:
-        return plan_composing(agent, use.tool, use.args, actor.engine.agents, actor.input)
+        return plan_composing(agent, use.tool, use.args, actor.engine.agents, actor.state.input)
     return Execute(tool.idempotent)
 
 
@@ -230,7 +230,7 @@ async def call_tool(actor: Actor, call: Call) -> None:
     elif actor.agent.access(tool) == "deny":
         command = RecordError(call.key, "FORBIDDEN", f"this agent may no longer use {call.tool!r}", 0.0)
     elif tool.composes:
-        plan = plan_composing(actor.agent, call.tool, call.args, engine.agents, actor.input)
+        plan = plan_composing(actor.agent, call.tool, call.args, engine.agents, actor.state.input)
         composed = Compose(call.key, engine.clock(), plan)
         await engine.persist(lambda streams: commits.compose(streams, actor.run_id, composed))
         return

@@ -27,6 +27,7 @@ from ..transport.port import InProcess, Transport
 from . import reads
 from .actor import Actor
 from .agents import Agent
+from .composing import Pipeline
 from .effects import BACKOFF_SECONDS
 from .liveness import Liveness
 from .sqlite_journal import SQLiteJournal
@@ -46,6 +47,7 @@ class Engine:
         journal: SQLiteJournal,
         liveness: Liveness,
         agents: Mapping[str, Agent],
+        pipelines: Mapping[str, Pipeline] | None = None,
         *,
         executes: bool,
         takes: bool = True,
@@ -56,6 +58,7 @@ class Engine:
         always_replay: bool = False,
     ) -> None:
         self.journal, self.liveness, self.agents = journal, liveness, agents
+        self.pipelines = pipelines or {}
         self.transport = transport or InProcess()
         self.worker, self.clock = journal.worker, journal.writer.clock
         self.executes, self.takes, self.max_running = executes, takes, max_running

@@ -15,7 +15,8 @@ from ..domain.ports import Logged
 from ..domain.run_events import Parked, Resumed, RunCompleted, RunStarted
 from ..domain.run_state import RunState
 from ..domain.session import session_stream
-from ..projections.lists import Checkpoint, Page, ParentView, Run, Session, checkpoint_view
+from ..projections.crumbs import ParentView
+from ..projections.lists import Checkpoint, Page, Run, Session, checkpoint_view
 from ..projections.render import moment, output_of, subject_of
 from ..transport.codec import decode_event
 from . import tree_reads as trees
@@ -157,7 +158,7 @@ def overdue(cursor: sqlite3.Cursor, at: float) -> list[str]:
 # --- lists ------------------------------------------------------------------------------------------------------------
 
 
-def _page_start(cursor_text: str | None) -> int:
+def page_start(cursor_text: str | None) -> int:
     if cursor_text is None:
         return 0
     if not isinstance(cursor_text, str) or not re.fullmatch("[0-9]{1,18}", cursor_text):
@@ -182,7 +183,7 @@ def list_checkpoints(
     after: str | None,
 ) -> Page[Checkpoint]:
     """Pending questions, oldest first. `filters` maps columns of ours (agent, tool, session, kind) to values."""
-    where, values = ["c.status = 'pending'", "c.tenant = ?", "c.position > ?"], [tenant, _page_start(after)]
+    where, values = ["c.status = 'pending'", "c.tenant = ?", "c.position > ?"], [tenant, page_start(after)]
     for column, value in filters.items():
         where.append(f"c.{column} = ?")
         values.append(value)

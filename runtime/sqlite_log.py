@@ -47,6 +47,7 @@ INDEXES = (
     "bread_runs_session ON bread_runs (session, id)",
     "bread_runs_children ON bread_runs (root, id) WHERE parent IS NOT NULL",
     "bread_runs_status ON bread_runs (status, id)",
+    "bread_loops ON stored_events (rowid) WHERE topic = 'run.loop_started@1'",
     "bread_checkpoints_session ON bread_checkpoints (session)",
     "bread_delegations ON bread_checkpoints (run) WHERE kind = 'delegation'",
     "bread_pending ON bread_checkpoints (tenant, position) WHERE status = 'pending'",

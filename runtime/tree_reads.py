@@ -12,8 +12,9 @@ from ..domain.events import JsonValue
 from ..domain.pipelines import remaining
 from ..domain.run_events import ChildStarted, RunStarted, Visibility
 from ..domain.run_state import RunState
-from ..projections.lists import Checkpoint, Delegation, ParentView, parent_view
-from ..projections.render import Link, RunInfo, moment
+from ..projections.crumbs import ParentView
+from ..projections.lists import Checkpoint, Delegation
+from ..projections.render import Link, RunInfo, moment, parent_view
 from .folds import fold_run
 from .sqlite import select_events
 

@@ -155,7 +155,7 @@ class Unit:
         return self._stamp.worker if self._performs(agent) else None
 
     def pending(self, root: str) -> Sequence[tuple[str, str]]:
-        """What the root asks, then what the views say of its children, with what this decision has opened and settled."""
+        """What the root asks, then what the views say of its children, as this decision has changed it."""
         found = dict.fromkeys(self.run(root).questions, root) | dict(self._tx.pending(root))
         for checkpoint_id, state in self.checkpoints.items():
             if state.question is not None and state.question.root == root and state.status == "pending":
