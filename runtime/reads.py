@@ -6,9 +6,9 @@ import re
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
-from ..domain.checkpoint import CheckpointOpened
+from ..domain.checkpoint import CheckpointKind, CheckpointOpened
 from ..domain.envelope import Recorded
 from ..domain.errors import InvalidInput, StoreUnreadable, run_not_found, session_not_found
 from ..domain.ports import Logged
@@ -22,6 +22,7 @@ from .folds import fold_checkpoint, fold_run, fold_session
 from .sqlite import select_events
 
 Filters = Mapping[str, Any]
+RUN_STATUSES = ("running", "suspended", "completed", "failed", "cancelled")
 
 
 def stream(cursor: sqlite3.Cursor, stream_id: str, after: int = 0) -> list[Recorded]:
@@ -178,6 +179,12 @@ def check_limit(limit: int) -> int:
     return limit
 
 
+def check_choice(name: str, value: str | None, choices: Sequence[str]) -> None:
+    """INPUT_INVALID for a filter that can let nothing through."""
+    if value is not None and value not in choices:
+        raise InvalidInput("INPUT_INVALID", f"{name} {value!r}: expected one of {', '.join(choices)}")
+
+
 def list_checkpoints(
     cursor: sqlite3.Cursor,
     *,
@@ -189,6 +196,7 @@ def list_checkpoints(
     after: str | None,
 ) -> Page[Checkpoint]:
     """Pending questions, oldest first. `filters` maps columns of ours (agent, tool, session, kind) to values."""
+    check_choice("kind", filters.get("kind"), get_args(CheckpointKind))
     where, values = ["c.status = 'pending'", "c.tenant = ?", "c.position > ?"], [tenant, _page_start(after)]
     for column, value in filters.items():
         where.append(f"c.{column} = ?")
@@ -277,6 +285,7 @@ def _output(entry: Logged | None) -> Any:
 
 def list_runs(cursor: sqlite3.Cursor, *, tenant: str, filters: Filters, limit: int, before: str | None) -> Page[Run]:
     """Runs, newest first; without inputs and outputs. `filters`: agent, status, session."""
+    check_choice("status", filters.get("status"), RUN_STATUSES)
     where, values = ["tenant = ?"], [tenant]
     for column, value in filters.items():
         where.append(f"{column} = ?")
