@@ -22,6 +22,8 @@ from pathlib import Path
 from bread import Bread, define_agent, define_human_tool, define_tool
 from bread.testing import ScriptedModel, call, text
 
+from . import providers
+
 CYCLES = 300
 CONCURRENT = 32
 PARKED = 10_000
@@ -217,6 +219,8 @@ def main() -> None:
         seconds, megabytes = measure_start(parked)
         line(f"start-up with {PARKED:,} parked", milliseconds(seconds), "(goal: under 1 s)")
         line("memory that they add", f"{megabytes - without[1]:.1f} MB", "(goal: under 10 MB)")
+        for what, value, remark in providers.measure(folder):
+            line(what, value, remark)
 
 
 if __name__ == "__main__":

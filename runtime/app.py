@@ -355,7 +355,10 @@ class Bread:
         return await self._running().journal.rebuild()
 
     def on(self, event: Literal["crumb", "human:required"], listener: Listener) -> Callable[[], None]:
-        """Call `listener` with every crumb (or every question) that runs here show. Gives a function that ends it."""
+        """Call `listener` with every crumb (or every question) of the runs on this store, whoever performs them.
+
+        Every process that listens is told: let one of them notify people. Gives a function that ends it.
+        """
         return self._listeners.add(event, listener)
 
     # --- commands

@@ -11,7 +11,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from ..domain.checkpoint import CheckpointDiscarded
-from ..domain.errors import BreadError, StoreUnavailable
+from ..domain.errors import BreadError, InvalidInput, StoreUnavailable
 from ..domain.events import Erased
 from ..domain.ports import Logged
 from ..projections.crumbs import AgentError, Crumb, HumanRequired
@@ -72,7 +72,7 @@ class Listeners:
 
     def add(self, event: Literal["crumb", "human:required"], listener: Listener) -> Callable[[], None]:
         if event not in self._by_event:
-            raise BreadError("INPUT_INVALID", f"no event {event!r}: expected crumb or human:required")
+            raise InvalidInput("INPUT_INVALID", f"no event {event!r}: expected crumb or human:required")
         listeners = self._by_event[event]
         listeners.append(listener)
         return lambda: listeners.remove(listener) if listener in listeners else None

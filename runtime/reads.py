@@ -6,9 +6,9 @@ import re
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
-from ..domain.checkpoint import CheckpointOpened
+from ..domain.checkpoint import CheckpointKind, CheckpointOpened
 from ..domain.envelope import Recorded
 from ..domain.errors import InvalidInput, StoreUnreadable, run_not_found, session_not_found
 from ..domain.ports import Logged
@@ -24,6 +24,7 @@ from .folds import fold_checkpoint, fold_run, fold_session
 from .sqlite import select_events
 
 Filters = Mapping[str, Any]
+RUN_STATUSES = ("running", "suspended", "completed", "failed", "cancelled")
 
 
 def stream(cursor: sqlite3.Cursor, stream_id: str, after: int = 0) -> list[Recorded]:
@@ -139,11 +140,12 @@ class Idle:
     run_id: str
     agent: str
     owner: str | None
+    root: str
 
 
 def idle_work(cursor: sqlite3.Cursor) -> list[Idle]:
     """Every run with work and its owner: a short list, since parked and ended runs have none."""
-    cursor.execute("SELECT id, agent, owner FROM bread_runs WHERE status = 'running' ORDER BY id")
+    cursor.execute("SELECT id, agent, owner, root FROM bread_runs WHERE status = 'running' ORDER BY id")
     return [Idle(*row) for row in cursor.fetchall()]
 
 
@@ -172,6 +174,12 @@ def check_limit(limit: int) -> int:
     return limit
 
 
+def check_choice(name: str, value: str | None, choices: Sequence[str]) -> None:
+    """INPUT_INVALID for a filter that can let nothing through."""
+    if value is not None and value not in choices:
+        raise InvalidInput("INPUT_INVALID", f"{name} {value!r}: expected one of {', '.join(choices)}")
+
+
 def list_checkpoints(
     cursor: sqlite3.Cursor,
     *,
@@ -183,6 +191,7 @@ def list_checkpoints(
     after: str | None,
 ) -> Page[Checkpoint]:
     """Pending questions, oldest first. `filters` maps columns of ours (agent, tool, session, kind) to values."""
+    check_choice("kind", filters.get("kind"), get_args(CheckpointKind))
     where, values = ["c.status = 'pending'", "c.tenant = ?", "c.position > ?"], [tenant, page_start(after)]
     for column, value in filters.items():
         where.append(f"c.{column} = ?")
@@ -293,6 +302,7 @@ def list_runs(cursor: sqlite3.Cursor, *, tenant: str, filters: Filters, limit: i
 
     Those of a tree are listed with `root`; without it only roots are.
     """
+    check_choice("status", filters.get("status"), RUN_STATUSES)
     where, values = ["tenant = ?"], [tenant]
     if "root" not in filters:
         where.append("parent IS NULL")

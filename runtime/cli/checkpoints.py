@@ -126,7 +126,11 @@ def _fields(found: Checkpoint) -> dict[str, str | None]:
 
 
 def _explain(place: Place, found: Checkpoint) -> None:
-    ways = ["answer"] if found.kind == "in_doubt" else ["approve", "reject", "answer"]
+    from ..schema import problems
+
+    # What `approve` and `reject` say is an answer like any other: it has to fit.
+    fits = found.kind == "approval" or not problems({"approved": True}, found.response_schema)
+    ways = ["approve", "reject", "answer"] if fits and found.kind != "in_doubt" else ["answer"]
     for way in ways:
         words = [found.id, "JSON"] if way == "answer" else [found.id]
         console().print(f"  {place.command('checkpoints', way, *words)}")

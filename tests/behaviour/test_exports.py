@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import bread
+import bread.models
 import bread.testing
 from bread import AnswerCheckpoint, Bread, CancelRun, DeleteSession, RetryRun, StartRun, define_tool
 from bread.runtime.sessions import Sessions
@@ -20,7 +21,7 @@ from support import read
 
 def test_all_names_of_the_package_exist() -> None:
     """Each is importable by `from bread import ...`, sorted, and documented."""
-    for module in (bread, bread.testing):
+    for module in (bread, bread.models, bread.testing):
         names = module.__all__
         assert list(names) == sorted(names)
         for name in names:

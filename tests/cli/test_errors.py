@@ -22,6 +22,8 @@ UNKNOWN = {
     ("audit", "show", "run_unknown"): "RUN_NOT_FOUND",
     ("checkpoints", "list", "--cursor", "nonsense"): "INPUT_INVALID",
     ("runs", "list", "--limit", "0"): "INPUT_INVALID",
+    ("runs", "list", "--status", "nonsense"): "INPUT_INVALID",
+    ("checkpoints", "list", "--kind", "nonsense"): "INPUT_INVALID",
     ("sessions", "cleanup", "--older-than", "nan"): "INPUT_INVALID",
 }
 
