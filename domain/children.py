@@ -51,6 +51,8 @@ class Steps:
     outputs: Mapping[str, JsonValue] = field(default_factory=dict)
     last: int = 0
     """The version of the last StepFinished."""
+    output: JsonValue = None
+    """What it was of: at the end of a pipeline, the output of the pipeline."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def changes_of(state: RunState, event: Event, version: int) -> dict[str, Any]:
             return {"steps": changed(state.steps, begun=state.steps.begun | {event.path})}
         case StepFinished() if state.steps is not None:
             outputs = {**state.steps.outputs, event.path: event.output}
-            return {"steps": changed(state.steps, outputs=outputs, last=version)}
+            return {"steps": changed(state.steps, outputs=outputs, last=version, output=event.output)}
         case LoopStarted():
             return {"loop": Loop(event.loop, event.steps, event.max_iterations, event.input)}
         case IterationStarted() if state.loop is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Literal
 
 from .children import Child, Steps
@@ -44,14 +45,7 @@ class Close:
     output: JsonValue
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """A sibling of what has failed rests on a question: it is given up."""
-
-    child: Child
-
-
-Action = Begin | Open | Close | Drop
+Action = Begin | Open | Close
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +97,8 @@ def remaining(nodes: JsonValue, slot: str) -> list[JsonValue]:
 class _Walk:
     def __init__(self, steps: Steps, children: dict[str, Child]) -> None:
         self._steps, self._children = steps, children
+        # The paths of everything that has a child, or is above one.
+        self._begun = {above for slot in children for above in accumulate(slot.split("/"), "{}/{}".format)}
         self.actions: list[Action] = []
 
     def sequence(self, nodes: list[Any], path: str, input: JsonValue) -> Outcome:
@@ -145,7 +141,8 @@ class _Walk:
     def _items(self, node: Any, path: str, input: JsonValue) -> Iterator[Outcome]:
         """The items that have begun, and as many more as may run now; none once one has failed."""
         items = input if isinstance(input, list) else [input]
-        has_begun = [self._has_begun(node["step"], f"{path}/{index}") for index in range(len(items))]
+        paths = [f"{path}/{index}" for index in range(len(items))]
+        has_begun = [one in self._begun or one in self._steps.outputs for one in paths]
         begun = {i: self._node(node["step"], f"{path}/{i}", items[i]) for i in range(len(items)) if has_begun[i]}
         running = sum(outcome == "running" for outcome in begun.values())
         fails = any(isinstance(outcome, Failed) for outcome in begun.values())
@@ -160,19 +157,12 @@ class _Walk:
                 # Its turn has not come; what holds it back runs, since what rests frees its place.
                 yield "running"
 
-    def _has_begun(self, node: Any, path: str) -> bool:
-        while node["kind"] == "sequence":
-            node, path = node["steps"][0], f"{path}/0"
-        return path in self._steps.begun
-
     def _together(self, outcomes: list[Outcome], path: str, kind: str) -> Outcome:
-        """Siblings settle before their step fails; what then still asks people is given up."""
+        """Siblings settle before their step fails: they have ended, or they ask people."""
         if "running" in outcomes:
             return "running"
         failed = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
         if failed:
-            within = (child for slot, child in self._children.items() if slot.startswith(f"{path}/"))
-            self.actions += [Drop(child) for child in within if child.status == "suspended"]
             return Failed(tuple(problem for outcome in failed for problem in outcome.problems))
         if "suspended" in outcomes:
             return "suspended"

@@ -12,6 +12,7 @@ from .messages import read_turn
 from .records import changed
 from .run_events import (
     ChildReturned,
+    IterationFinished,
     ModelFailed,
     ModelResponded,
     OutputRejected,
@@ -130,13 +131,7 @@ class RunState:
         """The output of a run that is completed."""
         if self.output_of is None:
             return self.output
-        return self.answer if self.steps is None else self.steps.outputs.get(self.last_step)
-
-    @property
-    def last_step(self) -> str:
-        """The path of a pipeline's last step."""
-        nodes = self.steps.nodes if self.steps is not None else None
-        return str(len(nodes) - 1) if isinstance(nodes, list) else ""
+        return self.answer if self.steps is None else self.steps.output
 
     def child(self, slot: str) -> Child | None:
         return next((child for child in self.children if child.slot == slot), None)
@@ -220,7 +215,7 @@ def evolve(state: RunState, event: Event) -> RunState:
     version = state.version + 1
     after = changed(state, **{"version": version, "parked": False, **_changes(state, event, version)})
     # Who is named to perform what the next event of the same commit makes due stays named.
-    keeps = after.owner is None or after.has_work or isinstance(event, ChildReturned)
+    keeps = after.owner is None or after.has_work or isinstance(event, ChildReturned | IterationFinished)
     return after if keeps else changed(after, owner=None)
 
 

@@ -68,6 +68,8 @@ def _tell(streams: Streams, parent: RunState, child: RunState) -> bool:
     if parent.status != "active" or known is None or known.run != child.id or known.status == "ended":
         return False
     match child.activity:
+        case known.status:
+            pass  # it was told in this commit
         case "suspended":
             append(streams, parent, ChildSuspended(slot=known.slot, child=child.id))
         case "running":
@@ -120,8 +122,18 @@ def advance(streams: Streams, run_id: str) -> None:
             of = run.steps.last if run.steps else None
             append(streams, run, RunCompleted(of=of, duration_ms=duration))
         case pipelines.Failed() as failed:
+            # Everything has settled: what still asks people is given up with the pipeline.
+            for child in run.children:
+                if child.status == "suspended":
+                    _give_up(streams, run_id, child)
             code, message = pipelines.failure_of(failed)
-            append(streams, run, RunFailed(code=code, message=message))
+            append(streams, streams.run(run_id), RunFailed(code=code, message=message))
+
+
+def _give_up(streams: Streams, run_id: str, child: Child) -> None:
+    end(streams, child.run, "a sibling failed", "failed")
+    run = streams.run(run_id)
+    append(streams, run, *_returned(streams, run, child, streams.run(child.run)))
 
 
 def _perform(streams: Streams, run_id: str, action: pipelines.Action) -> None:
@@ -131,10 +143,6 @@ def _perform(streams: Streams, run_id: str, action: pipelines.Action) -> None:
             append(streams, run, StepStarted(path=path, agent=kind))
         case pipelines.Close(path=path, kind=kind, output=output):
             append(streams, run, StepFinished(path=path, output=output, agent=kind))
-        case pipelines.Drop(child=child):
-            end(streams, child.run, "a sibling failed", "failed")
-            dropped = streams.run(child.run)
-            append(streams, streams.run(run_id), *_returned(streams, streams.run(run_id), child, dropped))
         case pipelines.Begin():
             child_id = derived_id("run", streams.at, run.id, action.path, run.version)
             started = ChildStarted(slot=action.path, child=child_id, agent=action.agent, kind="pipeline")

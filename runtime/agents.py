@@ -86,7 +86,9 @@ class Agent:
         loading = self.tools.get("core_load_skill")
         if loading is not None and self.access(loading) != "deny":
             parts.append(summary(self.skills))
-        parts += [shape.text() for shape in (self.supervisor, self.loop) if shape is not None]
+        for shape, name in ((self.supervisor, "core_delegate"), (self.loop, "core_start_loop")):
+            if shape is not None and self.access(self.tools[name]) != "deny":
+                parts.append(shape.text())
         for skill in (find_skill(self.skills, skill_id, self.id) for skill_id in loaded):
             parts.append(f"# Skill {skill.id}\n\n{skill.prompt}")
         return "\n\n".join(part for part in parts if part)

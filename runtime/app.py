@@ -29,12 +29,12 @@ from .handles import Begun, RunHandle
 from .ids import new_id, short_id
 from .listeners import Listener, Listeners
 from .liveness import Alone, FileLocks, Liveness
+from .parts import DEFAULT_STORE, by_id, given, in_folder, store_path
 from .rebuild import Report
 from .schema import to_json
 from .sessions import Sessions
 from .sqlite_journal import SQLiteJournal
 
-DEFAULT_STORE = "sqlite:///.bread/bread.db"
 GRACE_SECONDS = 5.0
 
 
@@ -65,7 +65,7 @@ class Bread:
         fault: Callable[[str], None] | None = None,
         always_replay: bool = False,
     ) -> None:
-        self.agents = _by_id([*agents, *_in_folder(agents_dir)])
+        self.agents = by_id([*agents, *in_folder(agents_dir)])
         self.pipelines = {name: define_pipeline(name, steps, self.agents) for name, steps in (pipelines or {}).items()}
         self.store, self.worker = store, short_id("w")
         self._path = store_path(store)
@@ -204,6 +204,12 @@ class Bread:
         await handle._start()
         return handle.run_id
 
+    async def start_pipeline(self, pipeline: str, input: Any, **options: Any) -> str:
+        """Commit the start of a pipeline's run and leave it to run; options as of `run_pipeline`. Gives the run id."""
+        handle = self.run_pipeline(pipeline, input, **options)
+        await handle._start()
+        return handle.run_id
+
     def resume(
         self,
         checkpoint_id: str,
@@ -275,7 +281,7 @@ class Bread:
         page = await self._running().journal.ask(
             reads.list_runs,
             tenant="default",
-            filters=_given(agent=agent, status=status, session=session, root=root),
+            filters=given(agent=agent, status=status, session=session, root=root),
             limit=reads.check_limit(limit),
             before=cursor,
         )
@@ -298,7 +304,7 @@ class Bread:
         return await self._running().journal.ask(
             loop_reads.list_loops,
             tenant="default",
-            filters=_given(agent=agent, session=session, status=status),
+            filters=given(agent=agent, session=session, status=status),
             limit=reads.check_limit(limit),
             after=reads.page_start(cursor),
         )
@@ -325,7 +331,7 @@ class Bread:
         return await self._running().journal.ask(
             reads.list_checkpoints,
             tenant="default",
-            filters=_given(agent=agent, tool=tool, session=session, kind=kind),
+            filters=given(agent=agent, tool=tool, session=session, kind=kind),
             tags=check_tags(tags),
             answerable=answerable,
             limit=reads.check_limit(limit),
@@ -375,40 +381,6 @@ class Bread:
         if info is None:
             info = await self._running().journal.ask(tree_reads.run_info, accepted.root_run_id)
         return Begun(accepted.run_id, info, parse_cursor(accepted.cursor))
-
-
-def _by_id(agents: Iterable[Agent]) -> dict[str, Agent]:
-    found: dict[str, Agent] = {}
-    for agent in agents:
-        if not isinstance(agent, Agent):
-            raise InvalidInput("INPUT_INVALID", f"agents: {agent!r} is not made by define_agent")
-        if agent.id in found:
-            raise InvalidInput("INVALID_NAME", f"two agents are called {agent.id!r}")
-        found[agent.id] = agent
-    return found
-
-
-def _in_folder(agents_dir: str | Path | None) -> list[Agent]:
-    if agents_dir is None:
-        return []
-    from .loader import load_agents  # reading folders needs more than agents in code
-
-    return load_agents(agents_dir)
-
-
-def store_path(store: str) -> str | None:
-    """The database file of a store, None for memory; INPUT_INVALID for what is no store."""
-    if store == "memory://":
-        return None
-    if store.startswith("sqlite:///") and len(store) > len("sqlite:///"):
-        return store.removeprefix("sqlite:///")
-    raise InvalidInput(
-        "INPUT_INVALID", "store: expected sqlite:///path/to/file.db or memory://"
-    )  # it may hold a password
-
-
-def _given(**filters: str | None) -> dict[str, str]:
-    return {name: value for name, value in filters.items() if value is not None}
 
 
 __all__ = ["Bread"]

@@ -10,6 +10,7 @@ from ..domain.errors import BreadError, InvalidInput, NotFound, Refused
 from ..domain.events import JsonValue
 from ..domain.names import check_name
 from ..domain.plans import Delegate, FinishLoop, Iterate, Refuse, StartLoop
+from .schema import problems
 from .skills import find_skill
 from .tools import Tool, define_tool
 
@@ -134,13 +135,19 @@ class Supervisor:
     visibility: Visibility = "passthrough"
 
     def __post_init__(self) -> None:
-        roster = tuple(SubAgent(one) if isinstance(one, str) else one for one in self.agents)
-        if not roster or isinstance(self.agents, str):
-            raise InvalidInput("INPUT_INVALID", "supervisor: agents: expected at least one agent")
+        roster = tuple(
+            SubAgent(one) if isinstance(one, str) else one for one in _listed(self.agents, "supervisor: agents")
+        )
         for one in roster:
+            if not isinstance(one, SubAgent):
+                raise InvalidInput(
+                    "INPUT_INVALID", f"supervisor: agents: {one!r}: expected an agent's id or a SubAgent"
+                )
             check_name(one.id, "agent")
             _check_max(one.max, f"supervisor: {one.id}: max")
             _check_visibility(one.visibility or "passthrough")
+        if len({one.id for one in roster}) < len(roster):
+            raise InvalidInput("INVALID_NAME", "supervisor: agents: one of them is there twice")
         _check_max(self.max, "supervisor: max")
         _check_visibility(self.visibility)
         object.__setattr__(self, "agents", roster)
@@ -155,8 +162,14 @@ class Supervisor:
         return "\n".join(["Agents that core_delegate hands work to:", *lines])
 
 
+def _listed(agents: Any, what: str) -> tuple[Any, ...]:
+    if not isinstance(agents, Sequence) or isinstance(agents, str) or not agents:
+        raise InvalidInput("INPUT_INVALID", f"{what}: expected a list with at least one agent")
+    return tuple(agents)
+
+
 def _check_max(value: int | None, what: str) -> None:
-    if value is not None and (not isinstance(value, int) or value < 1):
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
         raise InvalidInput("INPUT_INVALID", f"{what}: expected a whole number of at least 1")
 
 
@@ -178,11 +191,13 @@ class Loop:
     max_iterations: int = MAX_ITERATIONS
 
     def __post_init__(self) -> None:
-        if isinstance(self.pool, str) or not self.pool:
-            raise InvalidInput("INPUT_INVALID", "loop: pool: expected at least one agent")
-        for one in self.pool:
+        pool = _listed(self.pool, "loop: pool")
+        for one in pool:
             check_name(one, "agent")
+        if self.max_iterations is None:
+            raise InvalidInput("INPUT_INVALID", "loop: max_iterations: expected a whole number of at least 1")
         _check_max(self.max_iterations, "loop: max_iterations")
+        object.__setattr__(self, "pool", pool)
 
     def text(self) -> str:
         """What the model is told of the loop that it may compose."""
@@ -274,6 +289,8 @@ def _delegate(agent: Agent, sub_id: str, input: JsonValue, agents: Mapping[str, 
     found = agents.get(sub_id)
     if found is None:
         return Refuse("AGENT_NOT_FOUND", f"agent {sub_id!r} is not there now")
+    if wrong := problems(input, found.input_schema, "input"):
+        return Refuse("INPUT_INVALID", f"the input does not fit agent {sub_id!r}: {'; '.join(wrong)}")
     return Delegate(
         agent=sub_id,
         input=input,

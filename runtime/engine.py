@@ -256,7 +256,7 @@ class Engine:
             if idle.run_id in self.actors or idle.run_id in self._unreadable or idle.agent not in self.agents:
                 continue
             free = idle.owner is None or idle.owner == self.worker or not self.liveness.is_alive(idle.owner)
-            if free and self._is_ours(idle.run_id, idle.owner) and await self._can_perform(self.agents[idle.agent]):
+            if free and self._is_ours(idle.root, idle.owner) and await self._can_perform(self.agents[idle.agent]):
                 await self._take(idle)
         for checkpoint_id in await self.journal.ask(reads.overdue, self.clock()):
             if checkpoint_id not in self._unreadable:
@@ -280,14 +280,14 @@ class Engine:
         worker = self.worker if agent is not None and self._is_ours(question.root) else None
         return commits.expire(streams, checkpoint_id, worker, agent.idempotent() if agent else frozenset())
 
-    def asked_for(self, run_id: str) -> None:
-        """Somebody here began this run or asked for it again: it is performed here, also if `takes` is off."""
+    def asked_for(self, root: str) -> None:
+        """Somebody here began this tree or asked for it again: it is performed here, also if `takes` is off."""
         if not self.takes:
-            self._asked_for.add(run_id)
+            self._asked_for.add(root)
             self.sweep_soon()
 
-    def _is_ours(self, run_id: str, owner: str | None = None) -> bool:
-        return self.takes or owner == self.worker or run_id in self._asked_for
+    def _is_ours(self, root: str, owner: str | None = None) -> bool:
+        return self.takes or owner == self.worker or root in self._asked_for
 
     async def _take(self, idle: reads.Idle) -> None:
         if idle.owner == self.worker:

@@ -237,10 +237,10 @@ class GroupCommit:
         return Commit(result, unit.logged(events), after, unit.history, alone)
 
     def _begins_alone(self, tx: WriteTransaction, run: RunState, events: list[Recorded]) -> bool:
-        named_here = run.owner == self.worker and any(
-            recorded.stream == run.id and recorded.version == run.epoch for recorded in events
-        )
-        return named_here and run.is_root and not tx.has_other_roots(run.session, run.id)
+        if run.owner != self.worker or not run.is_root:
+            return False
+        named_here = any(recorded.stream == run.id and recorded.version == run.epoch for recorded in events)
+        return named_here and not tx.has_other_roots(run.session, run.id)
 
     # --- on the event loop
 

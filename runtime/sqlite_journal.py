@@ -17,8 +17,9 @@ from ..domain.ports import Commit, Decision, Logged
 from . import reads, rebuild
 from .journal import Fault, GroupCommit
 from .rebuild import Report
-from .sqlite import SQLiteStore, open_sqlite
+from .sqlite import SQLiteStore
 from .sqlite_log import connect
+from .sqlite_open import open_sqlite
 
 T = TypeVar("T")
 P = ParamSpec("P")
