@@ -162,7 +162,7 @@ class ParentView(BaseModel):
     root_run_id: str
     kind: Literal["pipeline", "supervisor", "loop"]
     slot: str
-    remaining: JsonValue = None
+    remaining: JsonValue = Field(default=None, exclude_if=lambda steps: steps is None)
 
 
 class HumanRequired(Crumb):
