@@ -210,7 +210,7 @@ class Loop:
 def steps_of(pipeline: JsonValue) -> list[Step]:
     """The steps that a model has composed: ids of agents, `{"parallel": [...]}`, `{"map": step, "concurrency": n}`."""
     if not isinstance(pipeline, list) or not pipeline:
-        raise InvalidInput("LOOP_ERROR", "pipeline: expected a list with at least one step")
+        raise InvalidInput("INPUT_INVALID", "pipeline: expected a list with at least one step")
     return [_composed(one) for one in pipeline]
 
 
@@ -229,7 +229,7 @@ def _composed(one: JsonValue) -> Step:
         case list(steps) if steps:
             return sequence(*(_composed(inner) for inner in steps))
     raise InvalidInput(
-        "LOOP_ERROR", 'pipeline: a step is an agent\'s id, {"parallel": [...]} or {"map": step, "concurrency": n}'
+        "INPUT_INVALID", 'pipeline: a step is an agent\'s id, {"parallel": [...]} or {"map": step, "concurrency": n}'
     )
 
 

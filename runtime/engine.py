@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
 
 from ..domain import commits
 from ..domain.envelope import SYSTEM, Principal, Recorded
@@ -31,6 +32,9 @@ from .composing import Pipeline
 from .effects import BACKOFF_SECONDS
 from .liveness import Liveness
 from .sqlite_journal import SQLiteJournal
+
+if TYPE_CHECKING:
+    from .observer import Family
 
 T = TypeVar("T")
 logger = logging.getLogger("bread")
@@ -65,6 +69,7 @@ class Engine:
         self.backoff, self.always_replay = backoff, always_replay
         self.fault: Callable[[str], None] = fault or (lambda point: None)
         self.hub = LocalHub()
+        self.families: WeakValueDictionary[str, Family] = WeakValueDictionary()
         self.hub.tell = self.transport.tell
         self.actors: dict[str, Actor] = {}
         self.threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix="bread-tool")

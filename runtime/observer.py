@@ -44,6 +44,7 @@ from . import reads, tree_reads
 
 if TYPE_CHECKING:
     from .engine import Engine
+    from .sqlite_journal import SQLiteJournal
 
 PAGE = 200
 _ENDS_ATTEMPT = (ModelResponded, ModelFailed, RunTaken, RunCancelled, RunFailed, Erased)
@@ -55,6 +56,20 @@ _HINTS: dict[str, type[Crumb]] = {
     "input_end": ToolInputEnd,
     "partial": ToolResultPartial,
 }
+
+
+class Family:
+    """The runs of a tree, read once for all who observe it here: each of them sees every one of these runs."""
+
+    def __init__(self, root: RunInfo) -> None:
+        self.infos = {root.run_id: root}
+        self._reading = asyncio.Lock()
+
+    async def read(self, journal: SQLiteJournal, run_id: str) -> RunInfo:
+        async with self._reading:
+            if run_id not in self.infos:
+                self.infos |= await journal.ask(tree_reads.siblings, run_id)
+            return self.infos[run_id]
 
 
 class Observer:
@@ -78,11 +93,11 @@ class Observer:
         self._view = view or root.run_id
         self._engine, self._root, self._at_rest = engine, root, at_rest
         self._first_rest = at_rest and not past_rests
-        self.seq = cursor.seq
+        self.seq = self._began = cursor.seq
         self._texts: dict[int, int] = dict(cursor.texts)
         self._bases: dict[int, str] = {}
         self._floor: dict[str, int] = {}
-        self._infos = {root.run_id: root}
+        self._family = engine.families.setdefault(root.run_id, Family(root))
         self.moved = asyncio.Event()
         self.parked = False
         self._ended = False
@@ -250,11 +265,12 @@ class Observer:
         """Where the run's present attempt can have started at the earliest; what is still said of others is void."""
         run_id, after = frame.run_id, frame.base
         if run_id not in self._floor:
-            floor = after  # a cursor that is past the end of an attempt may meet its last words
-            while after < self.seq and (page := await self._engine.journal.log(self._root.run_id, after, PAGE)):
+            # A cursor that is past the end of an attempt may meet its last words. What came after it was shown here.
+            floor = after
+            while after < self._began and (page := await self._engine.journal.log(self._root.run_id, after, PAGE)):
                 for recorded in (entry.recorded for entry in page):
                     after = recorded.meta.seq
-                    if after <= self.seq and recorded.stream == run_id and isinstance(recorded.event, _ENDS_ATTEMPT):
+                    if after <= self._began and recorded.stream == run_id and isinstance(recorded.event, _ENDS_ATTEMPT):
                         floor = after
             self._floor[run_id] = floor
         return self._floor[run_id]
@@ -292,7 +308,4 @@ class Observer:
         }
 
     async def _info(self, run_id: str) -> RunInfo:
-        info = self._infos.get(run_id)
-        if info is None:
-            info = self._infos[run_id] = await self._engine.journal.ask(tree_reads.run_info, run_id)
-        return info
+        return self._family.infos.get(run_id) or await self._family.read(self._engine.journal, run_id)

@@ -27,10 +27,25 @@ def run_info(cursor: sqlite3.Cursor, run_id: str) -> RunInfo:
     row = first = _row(cursor, run_id)
     while row[4] is not None:
         child, _, _, _, parent, slot, kind = row
-        links.append(Link(child, slot, _visibility(cursor, parent, child) if kind == "supervisor" else "passthrough"))
+        seen_by = _visibilities(cursor, parent) if kind == "supervisor" else {}
+        links.append(Link(child, slot, seen_by.get(child, "passthrough")))
         row = _row(cursor, parent)
     found, root, session, agent = first[:4]
     return RunInfo(found, root, session, agent, tuple(reversed(links)))
+
+
+def siblings(cursor: sqlite3.Cursor, run_id: str) -> dict[str, RunInfo]:
+    """A run as `run_info` gives it, with those that its parent has begun beside it."""
+    found, root, session, _, parent, _, kind = _row(cursor, run_id)
+    if parent is None:
+        return {found: run_info(cursor, found)}
+    above = run_info(cursor, parent).links
+    seen_by = {} if kind == "pipeline" else _visibilities(cursor, parent)
+    cursor.execute("SELECT id, agent, slot FROM bread_runs WHERE root = ? AND parent = ?", (root, parent))
+    return {
+        one: RunInfo(one, root, session, agent, (*above, Link(one, slot, seen_by.get(one, "passthrough"))))
+        for one, agent, slot in cursor.fetchall()
+    }
 
 
 def _row(cursor: sqlite3.Cursor, run_id: str) -> Any:
@@ -41,12 +56,9 @@ def _row(cursor: sqlite3.Cursor, run_id: str) -> Any:
     return row
 
 
-def _visibility(cursor: sqlite3.Cursor, parent: str, child: str) -> Visibility:
-    topics = "originator_id = ? AND topic LIKE 'run.child_started@%'"
-    for recorded in select_events(cursor, topics, (parent,)):
-        if isinstance(recorded.event, ChildStarted) and recorded.event.child == child:
-            return recorded.event.visibility
-    return "passthrough"
+def _visibilities(cursor: sqlite3.Cursor, parent: str) -> dict[str, Visibility]:
+    begun = select_events(cursor, "originator_id = ? AND topic LIKE 'run.child_started@%'", (parent,))
+    return {one.event.child: one.event.visibility for one in begun if isinstance(one.event, ChildStarted)}
 
 
 def pending_below(cursor: sqlite3.Cursor, run_id: str) -> list[str]:

@@ -83,7 +83,7 @@ def host(script: Script | Spy, *pool: str, id: str = "host", tools: Sequence[Any
 
 def worker(id: str = "worker") -> Agent:
     """Says its name and what it was given."""
-    return agent(lambda request: [text(f"{id}: {request.messages[0].text}")], id=id)
+    return agent(lambda request: [text(f"{id}: {request.messages[-1].text}")], id=id)
 
 
 def asker(id: str = "asker", times: int = 1) -> Agent:

@@ -136,7 +136,7 @@ class Viewer:
             self.done = self.gone = True  # RUN_NOT_FOUND
             return
         cursor = self.client.cursor if self.rest_from is None else str(self.rest_from)
-        engine: Any = SimpleNamespace(hub=process.hub, journal=Readings(self.stage))
+        engine: Any = SimpleNamespace(hub=process.hub, journal=Readings(self.stage), families={})
         to_rest = self.rest_from is not None
         observer = Observer(engine, INFO, parse_cursor(cursor), at_rest=to_rest, past_rests=self.past_rests)
         self._crumbs, self.process = observer.crumbs(), process
