@@ -57,7 +57,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Loop:
-    """The open loop of a run. `output` is that of its last iteration."""
+    """The open loop of a run. `output` is that of its last iteration, and the next one's `input`."""
 
     id: str
     steps: JsonValue
@@ -93,7 +93,8 @@ def changes_of(state: RunState, event: Event, version: int) -> dict[str, Any]:
         case IterationStarted() if state.loop is not None:
             return {"loop": changed(state.loop, iterations=event.iteration, running=event.call)}
         case IterationFinished() if state.loop is not None:
-            return {"loop": changed(state.loop, iterations=event.iteration, running=None, output=event.output)}
+            came = {"output": event.output, "input": event.output}
+            return {"loop": changed(state.loop, iterations=event.iteration, running=None, **came)}
         case LoopFinished():
             return {"loop": None}
     return {}

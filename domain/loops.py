@@ -94,10 +94,8 @@ def _exhausted(call: Call, loop: Loop) -> list[Event]:
 
 
 def iteration_input(loop: Loop, feedback: JsonValue) -> JsonValue:
-    """What the next iteration works on: the loop's input, then what came out last, with feedback if there is any."""
-    if loop.iterations <= 1:
-        return loop.input if feedback is None else {"previousOutput": loop.input, "feedback": feedback}
-    return loop.output if feedback is None else {"previousOutput": loop.output, "feedback": feedback}
+    """What the next iteration works on, with feedback if there is any."""
+    return loop.input if feedback is None else {"previousOutput": loop.input, "feedback": feedback}
 
 
 def closing(state: RunState, status: Literal["completed", "failed"]) -> list[Event]:
