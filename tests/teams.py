@@ -58,7 +58,9 @@ def tells(request: ModelRequest) -> list[Any]:
 # --- who says it ------------------------------------------------------------------------------------------------------
 
 
-def team(script: Script | Spy, *agents: str | SubAgent, id: str = "boss", tools: Sequence[Any] = (), **more: Any) -> Agent:
+def team(
+    script: Script | Spy, *agents: str | SubAgent, id: str = "boss", tools: Sequence[Any] = (), **more: Any
+) -> Agent:
     """A supervisor of these agents. `max` and `visibility` are those of the supervisor."""
     shape = {name: more.pop(name) for name in ("max", "visibility") if name in more}
     return agent(script, *tools, id=id, supervisor=Supervisor(agents=agents, **shape), **more)

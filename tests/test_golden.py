@@ -23,7 +23,7 @@ from support import read, types
 GENERATIONS = sorted(folder.name for folder in HERE.glob("v[0-9]*"))
 LOGS = sorted(str(file.relative_to(HERE).with_suffix("")) for file in HERE.glob("v[0-9]*/*.jsonl"))
 WHOLE = [log for log in LOGS if not log.endswith("/events")]
-# Events that showed nothing in the first generation. What they come to show is no change of what was shown; of all others it would be.
+# Events that showed nothing in the first generation. What they come to show is no change of what was shown.
 SHOWN_LATER = {f"run.{name}" for name in ("child_started", "child_suspended", "child_resumed", "child_returned")}
 SHOWN_LATER |= {f"run.{name}" for name in ("step_started", "step_finished")}
 SHOWN_LATER |= {f"run.{name}" for name in ("loop_started", "iteration_finished", "loop_finished")}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from bread import RunStopped, SubAgent, Supervisor, define_agent, define_tool
+from bread import SubAgent, Supervisor, define_agent, define_tool
 from bread.testing import ScriptedModel, call, fail, pause, text
 from scenes import (
     Counter,
@@ -24,7 +24,7 @@ from scenes import (
     until,
 )
 from support import read, types
-from teams import asker, broken, by_agent, children, delegate, hands_on, outcomes, shown_by, team, tells, told, worker
+from teams import asker, broken, children, delegate, outcomes, shown_by, team, told, worker
 
 
 def script(*calls: Any) -> list[Any]:
@@ -44,9 +44,9 @@ async def test_the_model_gets_a_tool_and_a_roster(open_bread: OpenBread) -> None
     [request] = spy.requests
     [tool] = request.tools
     assert tool.name == "core_delegate"
-    assert isinstance(tool.schema, dict)
-    assert tool.schema["properties"].keys() == {"agentId", "input"}
-    assert sorted(tool.schema["required"]) == ["agentId", "input"]
+    schema: Any = tool.schema
+    assert schema["properties"].keys() == {"agentId", "input"}
+    assert sorted(schema["required"]) == ["agentId", "input"]
     assert request.prompt.startswith("You lead.\n\n")
     assert request.prompt.splitlines()[-2:] == ["- writer: Writes drafts.", "- checker"]
 
@@ -445,16 +445,14 @@ async def test_a_cancelled_supervisor_leaves_nothing_behind(open_bread: OpenBrea
     async def look() -> None:
         raise AssertionError("it is gated")
 
-    boss = team(
-        script(*calls), "slow", "asker", tools=[asking(), look], permissions={"ask": ["tool:*"]}
-    )
+    boss = team(script(*calls), "slow", "asker", tools=[asking(), look], permissions={"ask": ["tool:*"]})
     slow = agent([[pause(gate), text("never")]], id="slow")
     async with open_bread(boss, slow, asker(), worker()) as bread:
         handle = bread.run("boss", "go", session="s")
         reading = asyncio.create_task(read(handle))
         await gate.reached.wait()
         while len(open_ := (await bread.list_checkpoints()).items) < 3:
-            await asyncio.sleep(0)
+            pass
         assert await bread.cancel(handle.run_id, reason="stop") == "cancelled"
         crumbs = await reading
         statuses = {run.agent_id: run.status for run in (await bread.list_runs(root=handle.run_id)).items}

@@ -43,9 +43,9 @@ shapes = st.recursive(leaves, grown, max_leaves=6).map(numbered)
 # In several parts, so that all cores have something to do.
 @pytest.mark.parametrize("part", range(8))
 def test_any_composition_holds(part: int) -> None:
-    """B79, B83, B89, B93, B94, B95, B98, B105, B111, B112, B113, B120, C6, C9, C10, C12, C13, C47: the output is what the
-    shape says; each question surfaced once and used one answer; each tool ran once; everything has ended; what was seen
-    is what is replayed."""
+    """B83, B89, B93, B94, B95, B98, B105, B111, B112, B113, B120, C6, C9, C10, C12, C13, C47: the output is what its
+    shape says; each question surfaced once and used one answer; each tool ran once; all has ended; what is seen is what
+    is replayed."""
 
     @settings(
         max_examples=trials(20, 6_250),

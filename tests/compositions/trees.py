@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from bread import Agent, Loop, Step, Supervisor, Tool, define_agent, map_, parallel, sequence, step
+from bread.domain.events import JsonValue
 from bread.domain.messages import ToolMessage
 from bread.domain.ports import ModelRequest
 from bread.runtime.scripted import Part
@@ -36,14 +37,19 @@ class Shape:
     rounds: int = 1
     id: str = ""
 
+    @staticmethod
+    def of(data: dict[str, Any]) -> Shape:
+        """The shape again from its `asdict`."""
+        return Shape(**data | {"parts": tuple(Shape.of(part) for part in data["parts"])})
+
     @property
     def is_agent(self) -> bool:
         return self.kind in AGENTS
 
 
-def numbered(shape: Shape) -> Shape:
+def numbered(shape: Shape, first: int = 0) -> Shape:
     """The shape with an id on every node, each different."""
-    numbers = iter(range(10_000))
+    numbers = iter(range(first, first + 10_000))
 
     def number(one: Shape) -> Shape:
         mine = f"{one.kind}_{next(numbers)}"
@@ -218,7 +224,7 @@ def _content(message: ToolMessage) -> Any:
 def _leaf(shape: Shape, request: ModelRequest) -> Sequence[Part]:
     heard = _heard(request)
     if request.turn < shape.asks:
-        asked = {"by": shape.id, "n": request.turn, "about": heard}
+        asked: JsonValue = {"by": shape.id, "n": request.turn, "about": heard}
         return [call("human_ask", asked), call("tool_count", {"what": f"{request.run_id} {request.turn}"})]
     if shape.fails:
         return [fail("broken", times=9, retryable=False)]
