@@ -77,6 +77,11 @@ class Pipeline:
     id: str
     steps: tuple[Step, ...]
 
+    @property
+    def agents(self) -> list[str]:
+        """The ids of the agents that its steps name."""
+        return sorted(set().union(*(agents_of(one) for one in self.steps)))
+
     def nodes(self, agents: Mapping[str, Agent]) -> JsonValue:
         """The steps as they are stored with a run: a changed configuration does not touch runs that have begun."""
         return [_node(one, agents) for one in self.steps]

@@ -100,6 +100,8 @@ class Door:
         if pipeline is None:
             known = ", ".join(engine.pipelines) or "none"
             raise NotFound("PIPELINE_NOT_FOUND", f"no pipeline {command.pipeline!r}; there are: {known}")
+        for agent_id in pipeline.agents:
+            await engine.prepare(self._agent(agent_id))
         run_id, session = _ids(command)
         request: list[JsonValue] = [command.pipeline, command.input, command.session, {**command.tags}, "pipeline"]
         start = run.Start(

@@ -11,8 +11,8 @@ from bread.domain.messages import ToolMessage
 from bread.domain.ports import ModelRequest
 from bread.projections.crumbs import HumanRequired
 from bread.runtime.scripted import Call
-from bread.testing import call, text
-from scenes import Script, Spy, agent, asking, questions
+from bread.testing import call, pause, text
+from scenes import Gate, Script, Spy, agent, asking, questions
 from support import read
 
 # --- what models say --------------------------------------------------------------------------------------------------
@@ -105,6 +105,11 @@ def broken(id: str = "broken") -> Agent:
     return agent([], id=id)
 
 
+def waits(gate: Gate, id: str = "slow") -> Agent:
+    """Says its name once the gate is open."""
+    return agent([[pause(gate), text(id)]], id=id)
+
+
 # --- what is looked at ------------------------------------------------------------------------------------------------
 
 
@@ -149,3 +154,12 @@ def shown_by(crumbs: Sequence[AnyCrumb], agent_id: str) -> list[str]:
 def pending(found: Checkpoint) -> Mapping[str, tuple[str, ...]]:
     """What a delegation waits for: the sub-agent and the questions to be answered there."""
     return {one.sub_agent_id: one.child_checkpoint_ids for one in found.pending}
+
+
+def frames(crumbs: list[AnyCrumb]) -> list[tuple[str, str, str]]:
+    """The frames of steps: start, end or error, the place, and whose step it is."""
+    return [
+        (crumb.type.removeprefix("pipeline:step:"), "/".join(crumb.path), crumb.agent_id)
+        for crumb in crumbs
+        if crumb.type.startswith("pipeline:step:")
+    ]
