@@ -246,7 +246,9 @@ class Door:
         engine = self._engine
         state = await engine.journal.ask(reads.run_state, command.run_id)
         if engine.executes:
-            await engine.prepare(self._agent(state.agent))
+            failed = [child.agent for child in state.children if child.outcome == "failed"]
+            for agent_id in [state.agent] if state.kind == "agent" else failed:
+                await engine.prepare(self._agent(agent_id))
         retry = run.Retry(self._engine.worker if engine.executes else None, command.max_steps)
         with engine.reserve():
             done = await engine.commit(

@@ -93,7 +93,7 @@ class Observer:
         self._view = view or root.run_id
         self._engine, self._root, self._at_rest = engine, root, at_rest
         self._first_rest = at_rest and not past_rests
-        self.seq = self._began = cursor.seq
+        self.seq = self._floors_from = cursor.seq
         self._texts: dict[int, int] = dict(cursor.texts)
         self._bases: dict[int, str] = {}
         self._floor: dict[str, int] = {}
@@ -263,17 +263,16 @@ class Observer:
 
     async def _floor_of(self, frame: TextFrame) -> int:
         """Where the run's present attempt can have started at the earliest; what is still said of others is void."""
-        run_id, after = frame.run_id, frame.base
-        if run_id not in self._floor:
+        after, known = frame.base, self._floors_from
+        if frame.run_id not in self._floor and after < known:
             # A cursor that is past the end of an attempt may meet its last words. What came after it was shown here.
-            floor = after
-            while after < self._began and (page := await self._engine.journal.log(self._root.run_id, after, PAGE)):
+            while after < known and (page := await self._engine.journal.log(self._root.run_id, after, PAGE)):
                 for recorded in (entry.recorded for entry in page):
                     after = recorded.meta.seq
-                    if after <= self._began and recorded.stream == run_id and isinstance(recorded.event, _ENDS_ATTEMPT):
-                        floor = after
-            self._floor[run_id] = floor
-        return self._floor[run_id]
+                    if after <= known and isinstance(recorded.event, _ENDS_ATTEMPT):
+                        self._floor[recorded.stream] = max(after, self._floor.get(recorded.stream, 0))
+            self._floors_from = frame.base
+        return self._floor.get(frame.run_id, frame.base)
 
     async def _hint(self, frame: HintFrame) -> Crumb | None:
         info = await self._seen(frame.run_id)
