@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -97,9 +98,12 @@ def remaining(nodes: JsonValue, slot: str) -> list[JsonValue]:
 class _Walk:
     def __init__(self, steps: Steps, children: dict[str, Child]) -> None:
         self._steps, self._children = steps, children
-        # The paths of everything that has a child, or is above one.
-        self._begun = {above for slot in children for above in accumulate(slot.split("/"), "{}/{}".format)}
         self.actions: list[Action] = []
+
+    @cached_property
+    def _begun(self) -> set[str]:
+        """The paths of everything that has a child, or is above one."""
+        return {above for slot in self._children for above in accumulate(slot.split("/"), "{}/{}".format)}
 
     def sequence(self, nodes: list[Any], path: str, input: JsonValue) -> Outcome:
         for index, node in enumerate(nodes):
