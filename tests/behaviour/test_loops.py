@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bread import Loop, RunStopped, define_skill
+from bread import Loop, RunStopped, define_skill, define_tool
 from bread.testing import call, fail, text
 from scenes import DURABLE, Counter, OpenBread, Spy, agent, asking, ended, names, question, refused
 from support import read, types
@@ -301,6 +301,57 @@ async def test_a_question_inside_an_iteration(open_bread: OpenBread) -> None:
         assert (await bread.list_loops()).items[0].result == "worker: asker: yes"
 
 
+async def test_ten_iterations_with_a_gate_each(open_bread: OpenBread) -> None:
+    """C6, B120: what happens before a question happens once an iteration, however often others are answered."""
+    counter = Counter()
+
+    @define_tool
+    async def count(what: str) -> int:
+        return counter(what)
+
+    def script(request: Any) -> list[Any]:
+        what = request.messages[0].text
+        match request.turn:
+            case 0:
+                return [call("tool_count", {"what": what})]
+            case 1:
+                return [call("human_ask", {})]
+        return [text(f"{what}.")]
+
+    spy = turns(start_loop("gated", input="x"), *[iterate()] * 10, finish())
+    async with open_bread(host(spy, "gated"), agent(script, asking(), count, id="gated")) as bread:
+        handle = bread.run("host", "go")
+        crumbs = await answer_all(bread, await read(handle))
+        assert crumbs[-1].run_id == handle.run_id
+        assert (await bread.list_loops()).items[0].result == "x" + "." * 10
+    assert counter.of == {"x" + "." * n: 1 for n in range(10)}
+
+
+@pytest.mark.parametrize("way", ["delegate", "loop"])
+async def test_a_human_tool_of_a_skill_deep_inside(open_bread: OpenBread, way: str) -> None:
+    """C50, B26, B72: the way on which an agent got to its human tool makes no difference."""
+    form = define_skill("form", description="Fill it in.", prompt="Ask.", tools=[asking("sign")])
+
+    def script(request: Any) -> list[Any]:
+        match request.turn:
+            case 0:
+                return [call("core_load_skill", {"skill": "form"})]
+            case 1:
+                return [call("human_sign", {"n": 1})]
+        return [text(str(request.messages[-1].content))]
+
+    clerk = agent(script, id="clerk", skills=[form])
+    spy = turns(start_loop("clerk", input="x"), iterate(), finish())
+    above = host(spy, "clerk") if way == "loop" else hands_on("clerk", id="host")
+    async with open_bread(above, clerk) as bread:
+        handle = bread.run("host", "go")
+        asked = question(await read(handle))
+        assert (asked.tool_name, asked.agent_id) == ("sign", "clerk")
+        crumbs = await read(bread.resume(asked.checkpoint_id, "signed"))
+        assert crumbs[-1].run_id == handle.run_id
+        assert "signed" in [crumb.output for crumb in crumbs if crumb.type == "agent:run:end"]
+
+
 async def test_iterations_that_ask_each_time(open_bread: OpenBread) -> None:
     """B120, B94: branches of each iteration, a supervisor among them; every iteration asks anew."""
     spy = turns(start_loop({"parallel": ["asker", "boss"]}, input="x"), iterate(), iterate(), finish())
@@ -371,13 +422,14 @@ async def test_a_loop_within_a_loop(open_bread: OpenBread) -> None:
 
 async def test_a_failed_host_is_retried(open_bread: OpenBread) -> None:
     """B117, B18: its loop was closed with it: the model is told so where it goes on."""
+    tried = Counter()
 
     def script(request: Any) -> list[Any]:
         match request.turn:
             case 0:
                 return [start_loop("worker", input="x"), iterate()]
             case 1:
-                return [fail("no", times=1, retryable=False), iterate()]
+                return [fail("no", times=9, retryable=False)] if tried("host") == 1 else [iterate()]
         return [text("Done.")]
 
     async with open_bread(host(script, "worker"), worker(), broken()) as bread:
