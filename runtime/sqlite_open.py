@@ -65,6 +65,7 @@ def _check_file(file: Path) -> None:
         with translated():
             connection = sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)
             try:
+                connection.execute("BEGIN")  # one view of it: another process may be making it just now
                 ours = connection.execute("PRAGMA application_id").fetchone()[0]
                 version = connection.execute("PRAGMA user_version").fetchone()[0]
                 tables = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]

@@ -193,7 +193,9 @@ async def test_branches_are_answered_at_the_same_instant(open_bread: OpenBread, 
     assert [place for kind, place, _ in frames(log) if kind == "end"].count("0") == 1
     assert [place for kind, place, _ in frames(log) if kind == "start"].count("1") == 1
     assert all(stream[0].type == "human:resumed" for stream in streams)
-    assert all(stream[-1].type == "agent:run:end" for stream in streams)
+    # Where an answer is done before the next one comes, the tree rests in between.
+    assert {stream[-1].type for stream in streams} <= {"agent:run:end", "pipeline:step:end"}
+    assert any(stream[-1].type == "agent:run:end" for stream in streams)
 
 
 async def test_branches_ask_several_times_in_any_order(open_bread: OpenBread) -> None:

@@ -216,7 +216,9 @@ async def test_answers_to_delegations_at_the_same_instant(open_bread: OpenBread,
         asked = by_agent(await read(handle))
         streams = await asyncio.gather(*(read(bread.resume(asked[one].checkpoint_id, one)) for one in ids))
         assert told(spy) == [f"{one}: {one}" for one in ids]
-        assert [stream[-1].type for stream in streams] == ["agent:run:end"] * count
+        # Where an answer is done before the next one comes, the tree rests in between.
+        assert {stream[-1].type for stream in streams} <= {"agent:run:end", "tool:result"}
+        assert any(stream[-1].run_id == handle.run_id for stream in streams)
         results = [crumb for crumb in await ended(bread, handle.run_id) if crumb.type == "tool:result"]
         assert len(results) == count
     assert len(spy.requests) == 2
