@@ -48,7 +48,7 @@ class Killed:
                 self.deaths += 1
 
     def _child(self, dies: bool) -> Child:
-        kill = [self.chance.choice(POINTS), self.chance.randint(1, 12)] if dies else None
+        kill = [self.chance.choice(POINTS), self.chance.randint(1, 6)] if dies else None
         while True:
             child = self.processes.child(open=False, trees=[asdict(self.shape)], kill=kill)
             try:
@@ -86,7 +86,7 @@ def test_compositions_survive_kills(processes: Processes) -> None:
         found = killed.play()
         assert (found["status"], found["output"]) == ("completed", output_of(shape, "go"))
         deaths += killed.deaths
-    assert deaths > trials(4, 100)
+    assert deaths >= trials(4, 100)
     done = Counter(effect["what"] for effect in processes.effects(tool="count"))
     assert {*done.values()} == {1}
     check_log(processes.log)
