@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from httpx2 import AsyncClient
 
-from http_kit import error, events, run, said, types, watched
+from web.kit import error, events, run, said, types, watched
 
 # --- runs -------------------------------------------------------------------------------------------------------------
 

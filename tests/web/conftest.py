@@ -30,8 +30,9 @@ class Served:
         return self.process.returncode
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
+        if self.process.returncode is None:
+            self.process.kill()
+            self.process.communicate()
 
 
 @pytest.fixture(scope="module")
