@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bread.domain.commands import AnswerCheckpoint, CancelRun, DeleteSession, RetryRun, StartRun
+    from bread.domain.commands import AnswerCheckpoint, CancelRun, DeleteSession, RetryRun, StartPipeline, StartRun
     from bread.domain.envelope import Principal
     from bread.domain.errors import (
         BreadError,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bread.projections.lists import Checkpoint, Page, Run, Session
     from bread.runtime.agents import Agent, define_agent
     from bread.runtime.app import Bread
+    from bread.runtime.composing import Loop, Step, SubAgent, Supervisor, map_, parallel, sequence, step
     from bread.runtime.config import Config
     from bread.runtime.door import Accepted
     from bread.runtime.handles import RunHandle
@@ -48,6 +49,7 @@ _HOMES = {
     "DeleteSession": "bread.domain.commands",
     "HumanTool": "bread.runtime.tools",
     "InvalidInput": "bread.domain.errors",
+    "Loop": "bread.runtime.composing",
     "Model": "bread.domain.ports",
     "ModelError": "bread.domain.ports",
     "ModelEvent": "bread.domain.ports",
@@ -63,9 +65,13 @@ _HOMES = {
     "RunSuspended": "bread.domain.errors",
     "Session": "bread.projections.lists",
     "Skill": "bread.runtime.skills",
+    "StartPipeline": "bread.domain.commands",
     "StartRun": "bread.domain.commands",
+    "Step": "bread.runtime.composing",
     "StoreUnavailable": "bread.domain.errors",
     "StoreUnreadable": "bread.domain.errors",
+    "SubAgent": "bread.runtime.composing",
+    "Supervisor": "bread.runtime.composing",
     "Tool": "bread.runtime.tools",
     "ToolContext": "bread.runtime.tools",
     "Transport": "bread.transport.port",
@@ -74,6 +80,10 @@ _HOMES = {
     "define_model": "bread.runtime.providers",
     "define_skill": "bread.runtime.skills",
     "define_tool": "bread.runtime.tools",
+    "map_": "bread.runtime.composing",
+    "parallel": "bread.runtime.composing",
+    "sequence": "bread.runtime.composing",
+    "step": "bread.runtime.composing",
 }
 
 
@@ -103,6 +113,7 @@ __all__ = [
     "DeleteSession",
     "HumanTool",
     "InvalidInput",
+    "Loop",
     "Model",
     "ModelError",
     "ModelEvent",
@@ -118,9 +129,13 @@ __all__ = [
     "RunSuspended",
     "Session",
     "Skill",
+    "StartPipeline",
     "StartRun",
+    "Step",
     "StoreUnavailable",
     "StoreUnreadable",
+    "SubAgent",
+    "Supervisor",
     "Tool",
     "ToolContext",
     "Transport",
@@ -129,4 +144,8 @@ __all__ = [
     "define_model",
     "define_skill",
     "define_tool",
+    "map_",
+    "parallel",
+    "sequence",
+    "step",
 ]

@@ -22,10 +22,11 @@ from pydantic import BaseModel, JsonValue
 from pydantic.fields import FieldInfo
 from typer.main import get_command
 
-from bread import AuditEvent, Checkpoint, Config, Crumb, Principal, Run, Session
+from bread import AuditEvent, Checkpoint, Config, Crumb, Principal, Run, Session, Step
 from bread.domain.envelope import Meta
 from bread.domain.events import Event, known_events
-from bread.projections.crumbs import AnyCrumb
+from bread.projections.crumbs import AnyCrumb, ParentView
+from bread.projections.lists import Delegation, Iteration, LoopView
 from bread.runtime.cli.root import app
 from bread.runtime.config import PREFIX
 
@@ -69,7 +70,7 @@ def replaced(page: str, name: str, part: str) -> str:
 
 # --- words ------------------------------------------------------------------------------------------------------------
 
-PLAIN = {str: "text", int: "integer", float: "number", bool: "boolean", datetime: "time", type(None): "null"}
+PLAIN = {Step: "step", str: "text", int: "integer", float: "number", bool: "boolean", datetime: "time", type(None): "null"}
 
 
 def type_words(annotation: Any) -> str:
@@ -87,7 +88,8 @@ def type_words(annotation: Any) -> str:
     if origin is dict:
         return f"object of {type_words(args[1])}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return f"[{annotation.__name__}](events.md#{annotation.__name__.lower()})"
+        page = "python.md" if annotation in RECORDS else "events.md"
+        return f"[{annotation.__name__}]({page}#{annotation.__name__.lower()})"
     raise TypeError(f"no words for {annotation!r}")
 
 
@@ -146,9 +148,8 @@ EVENT_WORDS = {
     "run.child_started": "A run of this run begins: a step, a delegation, an iteration. `slot` is its place.",
     "run.child_suspended": "A child waits for people.",
     "run.child_resumed": "A child goes on.",
-    "run.child_returned": "A child has ended; its outcome is that of its slot.",
+    "run.child_returned": "A child has ended; its output is in its own log.",
     "run.step_started": "A step of a pipeline begins; `path` is its place, such as `2/0`.",
-    "run.step_finished": "A step of a pipeline has its output.",
     "run.loop_started": "The host of a loop begins one.",
     "run.iteration_finished": "An iteration of a loop has its output.",
     "run.loop_finished": "A loop has ended.",
@@ -158,7 +159,6 @@ EVENT_WORDS = {
     "checkpoint.expired": "The deadline passed and nobody had answered; what then counts is in the run's Resumed.",
     "session.opened": "A session exists: the first run in it begins.",
 }
-LATER = ("run.child_", "run.step_", "run.loop_", "run.iteration_")
 
 # Which crumb an observer gets for an event; the others show nothing.
 SHOWN = {
@@ -169,6 +169,14 @@ SHOWN = {
     "run.tool_called": "tool:call",
     "run.tool_returned": "tool:result",
     "run.tool_failed": "tool:error",
+    "run.step_started": "pipeline:step:start",
+    "run.step_finished": "pipeline:step:end",
+    "run.child_started": "subagent:run:start",
+    "run.child_returned": "subagent:run:end",
+    "run.loop_started": "loop:start",
+    "run.iteration_started": "loop:iteration:start",
+    "run.iteration_finished": "loop:iteration:end",
+    "run.loop_finished": "loop:end",
     "run.question_asked": "human:required",
     "run.resumed": "human:resumed",
     "run.retried": "agent:run:retry",
@@ -213,9 +221,7 @@ def all_events() -> str:
 
 def event_section(name: str, cls: type[Event]) -> str:
     parts = [f"### {name}@{cls.VERSION}", doc_of(cls, EVENT_WORDS.get(name))]
-    if name.startswith(LATER):
-        parts.append("No release writes it yet: its place in the log is kept.")
-    elif name in SHOWN:
+    if name in SHOWN:
         parts.append(f"Observers see it as [`{SHOWN[name]}`](observing.md#{slug(SHOWN[name])}).")
     return "\n\n".join([*parts, fields_table(cls)])
 
@@ -252,6 +258,10 @@ CRUMB_WORDS = {
     "tool:input:end": "Live hint, never replayed.",
     "tool:call": "A tool is called. Human tools have no such crumb.",
     "tool:result": "A call has its result.",
+    "pipeline:step:end": "A step has its output. `agent_id` is the step's, as at its start.",
+    "loop:iteration:start": "An iteration begins, as the run `child_run_id`.",
+    "loop:iteration:end": "An iteration has its output.",
+    "loop:end": "The loop is over; `exhausted` where an iteration more was asked for than it may have.",
 }
 FIELDS = ("field", "on the wire", "type", "default")
 
@@ -284,11 +294,12 @@ def wire_rows(cls: type[BaseModel], but: set[str]) -> Iterator[tuple[str, ...]]:
 # --- records ---------------------------------------------------------------------------------------------------------
 
 RECORD_WORDS = {"Session": "A conversation. `updated_at` is the time of its last event."}
+RECORDS = (Checkpoint, Delegation, Run, ParentView, LoopView, Iteration, Session)
 
 
 def records() -> str:
     parts = []
-    for cls in (Checkpoint, Run, Session):
+    for cls in RECORDS:
         says = doc_of(cls, RECORD_WORDS.get(cls.__name__))
         parts.append(f"### {cls.__name__}\n\n{says}\n\n{table(FIELDS, wire_rows(cls, set()))}")
     return "\n\n".join(parts)

@@ -45,6 +45,19 @@ class StartRun(Command):
     on_pending: Literal["fail", "cancel"] = "fail"
 
 
+class StartPipeline(Command):
+    """Start a root run of a pipeline. `run_id` is made if it is not given; `session` likewise."""
+
+    pipeline: str
+    input: JsonValue
+    run_id: str | None = None
+    session: str | None = None
+    tags: dict[str, str] = Field(default_factory=dict)
+    idempotency_key: str | None = Field(default=None, min_length=1, max_length=200)
+    on_busy: Literal["fail", "wait"] = "fail"
+    on_pending: Literal["fail", "cancel"] = "fail"
+
+
 class AnswerCheckpoint(Command):
     """Answer a question. `detach` leaves the continuation to another process."""
 
@@ -74,4 +87,4 @@ class DeleteSession(Command):
     reason: Literal["deleted", "cleanup"] = "deleted"
 
 
-AnyCommand = StartRun | AnswerCheckpoint | CancelRun | RetryRun | DeleteSession
+AnyCommand = StartRun | StartPipeline | AnswerCheckpoint | CancelRun | RetryRun | DeleteSession

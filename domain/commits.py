@@ -6,52 +6,35 @@ on fresher states; whatever it raises is the verdict, and then nothing was appen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from . import checkpoint as questions
 from . import run as runs
 from . import session as sessions
-from .checkpoint import CheckpointState, DiscardReason, IdempotencyKey
+from .checkpoint import CheckpointState, IdempotencyKey
 from .errors import BreadError, Refused, checkpoint_not_found, run_not_found
 from .events import Erased, Event, JsonValue
+from .loops import iteration_input
 from .names import check_session_id
-from .plans import Ask
-from .run import Answer, Cancel, RaiseDoubt, RecordError, RecordFailure, RecordResult, RecordTurn, Retry, Start
-from .run_events import Parked, QuestionAsked, Suspended, Verdict
+from .plans import Ask, Delegate, Iterate, Plan
+from .run import Answer, Compose, RaiseDoubt, RecordError, RecordFailure, RecordResult, RecordTurn, Retry, Start
+from .run_events import ChildStarted, Suspended, Verdict
 from .run_state import RunState, status_of
-from .session import SessionState, session_stream
-
-
-class Streams(Protocol):
-    """What a decision may see and do: states as of the commit, and appending. `at` is the commit time, unix seconds."""
-
-    @property
-    def at(self) -> float: ...
-
-    def run(self, run_id: str) -> RunState: ...
-
-    def checkpoint(self, checkpoint_id: str) -> CheckpointState: ...
-
-    def session(self, session_id: str) -> SessionState: ...
-
-    def append(self, stream: str, *events: Event, root: str | None, session: str) -> None: ...
-
-    def erase(self, stream: str, keep: int) -> None:
-        """Remove the events of a stream but the last `keep`, which are its tombstone."""
-
-    def run_of_key(self, key: str) -> str | None:
-        """The root run that was started with an idempotency key."""
-
-    def active_roots(self, session_id: str) -> Sequence[str]:
-        """The root runs of a session that have not ended."""
-
-    def last_activity(self, session_id: str) -> float:
-        """When something last happened in a session, unix seconds."""
-
-    def owned(self, session_id: str) -> tuple[Sequence[str], Sequence[str]]:
-        """Every run and every checkpoint of a session, children included."""
+from .session import session_stream
+from .streams import Streams
+from .trees import (
+    append,
+    begin,
+    discard_question,
+    end,
+    end_children,
+    pending_of,
+    retry_steps,
+    spread,
+    surface,
+)
 
 
 def live_run(streams: Streams, run_id: str) -> RunState:
@@ -60,11 +43,6 @@ def live_run(streams: Streams, run_id: str) -> RunState:
     if state.status in ("new", "erased"):
         raise run_not_found(run_id)
     return state
-
-
-def _append(streams: Streams, run: RunState, *events: Event) -> None:
-    if events:
-        streams.append(run.id, *events, root=run.root, session=run.session)
 
 
 # --- start ------------------------------------------------------------------------------------------------------------
@@ -94,6 +72,7 @@ def start(
         streams.append(session_stream(session_id), *opened, root=None, session=session_id)
     events = runs.decide(streams.run(run_id), command)
     streams.append(run_id, *events, root=command.root, session=session_id)
+    spread(streams, run_id, "running")
     return Started(run_id)
 
 
@@ -107,7 +86,7 @@ def _check_key(known: IdempotencyKey | None, given: IdempotencyKey) -> None:
 def _clear_session(streams: Streams, session_id: str, *, cancel_pending: bool, but: str | None = None) -> None:
     active = [streams.run(run_id) for run_id in streams.active_roots(session_id) if run_id != but]
     for run in active:
-        if run.has_work:
+        if run.activity == "running":
             raise Refused(
                 "SESSION_BUSY",
                 f"run {run.id} is running in session {session_id!r}",
@@ -116,12 +95,13 @@ def _clear_session(streams: Streams, session_id: str, *, cancel_pending: bool, b
             )
     for run in active:
         if not cancel_pending:
+            pending = [checkpoint_id for checkpoint_id, _ in pending_of(streams, run)]
             raise Refused(
                 "SESSION_SUSPENDED",
-                f"session {session_id!r} waits for an answer to {', '.join(run.questions)}",
+                f"session {session_id!r} waits for an answer to {', '.join(pending)}",
                 session_id=session_id,
                 run_id=run.id,
-                checkpoints=list(run.questions),
+                checkpoints=pending,
             )
         cancel(streams, run.id, "superseded by a new run")
 
@@ -133,17 +113,44 @@ def record_turn(streams: Streams, run_id: str, command: RecordTurn) -> None:
     """ModelResponded, and in the same commit everything that no outside effect separates from it."""
     run = live_run(streams, run_id)
     events = runs.decide(run, command)
-    _append(streams, run, *events)
+    append(streams, run, *events)
     asks = {plan.checkpoint: plan for plan in command.plans if isinstance(plan, Ask)}
     for event in events:
         if isinstance(event, Suspended):
             _open(streams, run_id, event, asks[event.checkpoint])
-    rest(streams, run_id)
+    if any(isinstance(event, ChildStarted) for event in events):
+        plans = zip(streams.run(run_id).calls, command.plans, strict=True)
+        _begin_children(streams, run_id, events, {call.key: plan for call, plan in plans})
+    spread(streams, run_id, run.activity)
 
 
 def record_failure(streams: Streams, run_id: str, command: RecordFailure) -> None:
     run = live_run(streams, run_id)
-    _append(streams, run, *runs.decide(run, command))
+    append(streams, run, *runs.decide(run, command))
+    spread(streams, run_id, run.activity)
+
+
+def compose(streams: Streams, run_id: str, command: Compose) -> None:
+    """What an approved call to one of bread's own tools asks for: a delegation, an iteration, a loop."""
+    run = live_run(streams, run_id)
+    events = runs.decide(run, command)
+    append(streams, run, *events)
+    _begin_children(streams, run_id, events, {command.call: command.plan})
+    spread(streams, run_id, run.activity)
+
+
+def _begin_children(streams: Streams, run_id: str, events: Sequence[Event], plans: Mapping[str, Plan]) -> None:
+    """RunStarted of each delegation and iteration among the events."""
+    for event in events:
+        if not isinstance(event, ChildStarted):
+            continue
+        match plans[event.slot]:
+            case Delegate(input=input, max_steps=max_steps):
+                begin(streams, run_id, event, input, max_steps=max_steps)
+            case Iterate(feedback=feedback):
+                loop = streams.run(run_id).loop
+                if loop is not None:
+                    begin(streams, run_id, event, iteration_input(loop, feedback), steps=loop.steps)
 
 
 def record_outcome(streams: Streams, run_id: str, command: RecordResult | RecordError) -> None:
@@ -152,23 +159,23 @@ def record_outcome(streams: Streams, run_id: str, command: RecordResult | Record
     events = runs.decide(run, command)
     asked = run.call(command.call)
     if events and asked is not None and asked.checkpoint is not None:
-        _discard(streams, run, asked.checkpoint, "settled")
-    _append(streams, run, *events)
-    rest(streams, run_id)
+        discard_question(streams, run, asked.checkpoint, "settled")
+    append(streams, run, *events)
+    spread(streams, run_id, run.activity)
 
 
 def start_intents(streams: Streams, run_id: str, command: runs.StartIntents) -> None:
     run = live_run(streams, run_id)
-    _append(streams, run, *runs.decide(run, command))
+    append(streams, run, *runs.decide(run, command))
 
 
 def raise_doubt(streams: Streams, run_id: str, command: RaiseDoubt) -> None:
     run = live_run(streams, run_id)
     for event in runs.decide(run, command):
-        _append(streams, run, event)
+        append(streams, run, event)
         if isinstance(event, Suspended):
             _open(streams, run_id, event, command.ask)
-    rest(streams, run_id)
+    spread(streams, run_id, run.activity)
 
 
 def _open(streams: Streams, run_id: str, event: Suspended, ask: Ask) -> None:
@@ -178,33 +185,6 @@ def _open(streams: Streams, run_id: str, event: Suspended, ask: Ask) -> None:
         raise BreadError("INTERNAL_ERROR", f"run {run_id} suspended on a call that it does not have")
     opened = questions.decide(streams.checkpoint(ask.checkpoint), questions.Open(runs.question_of(run, call, ask)))
     streams.append(ask.checkpoint, *opened, root=run.root, session=run.session)
-
-
-# --- rest -------------------------------------------------------------------------------------------------------------
-
-
-def rest(streams: Streams, run_id: str) -> None:
-    """When the whole tree rests: QuestionAsked for what has not surfaced, then Parked, on the root's stream."""
-    run = streams.run(run_id)
-    if run.status != "active" or run.has_work or run.parked or not run.is_root:
-        return
-    asked = [QuestionAsked(checkpoint=c) for c in run.questions if c not in run.surfaced]
-    _append(streams, run, *asked, Parked(pending=len(run.questions)))
-
-
-def _surface(streams: Streams, run: RunState, checkpoint_id: str) -> None:
-    # A question that is answered, expired or discarded before the tree rests surfaces just ahead of that.
-    root = streams.run(run.root)
-    if checkpoint_id not in root.surfaced:
-        asked = None if run.is_root else run.id
-        _append(streams, root, QuestionAsked(checkpoint=checkpoint_id, run=asked))
-
-
-def _discard(streams: Streams, run: RunState, checkpoint_id: str, reason: DiscardReason) -> None:
-    events = questions.decide(streams.checkpoint(checkpoint_id), questions.Discard(reason))
-    if events:
-        _surface(streams, run, checkpoint_id)
-        streams.append(checkpoint_id, *events, root=run.root, session=run.session)
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -272,12 +252,13 @@ def _settle(streams: Streams, state: CheckpointState, command: Answer, close: _C
     run = streams.run(question.run)
     if run.status != "active":
         raise checkpoint_not_found(state.id)
-    _surface(streams, run, state.id)
+    was = run.activity
+    surface(streams, run, state.id)
     run = streams.run(question.run)
     events = runs.decide(run, command)
     streams.append(state.id, *close(run.version + 1), root=question.root, session=question.session)
-    _append(streams, run, *events)
-    rest(streams, run.id)
+    append(streams, run, *events)
+    spread(streams, run.id, was)
 
 
 class _Close(Protocol):
@@ -291,14 +272,14 @@ def take(streams: Streams, run_id: str, command: runs.Take) -> bool:
     """RunTaken, if the run still has work and still the owner that was seen; the version makes one taker win."""
     run = streams.run(run_id)
     events = runs.decide(run, command)
-    _append(streams, run, *events)
+    append(streams, run, *events)
     return bool(events)
 
 
 def release(streams: Streams, run_id: str, command: runs.Release) -> bool:
     run = streams.run(run_id)
     events = runs.decide(run, command)
-    _append(streams, run, *events)
+    append(streams, run, *events)
     return bool(events)
 
 
@@ -306,31 +287,38 @@ def release(streams: Streams, run_id: str, command: runs.Release) -> bool:
 
 
 def cancel(streams: Streams, run_id: str, reason: str) -> str:
-    """RunCancelled + CheckpointDiscarded on its questions + synthetic results. Gives the status of the run then."""
+    """RunCancelled on a run and on all that is below it, their questions discarded, no call left open.
+
+    Its parent, if it has one, is told. Gives the status of the run then.
+    """
     run = live_run(streams, run_id)
-    events = runs.decide(run, Cancel(reason))
-    if events:
-        for checkpoint_id in run.questions:
-            _discard(streams, run, checkpoint_id, "cancelled")
-        _append(streams, run, *events)
+    if run.status == "active":
+        end(streams, run_id, reason, "cancelled")
+        spread(streams, run_id, run.activity)
     return status_of(streams.run(run_id))
 
 
 def fail(streams: Streams, run_id: str, command: runs.Fail) -> None:
-    """RunFailed + CheckpointDiscarded on its questions + synthetic results."""
+    """RunFailed + CheckpointDiscarded on its questions + synthetic results; what is below it is cancelled."""
     run = live_run(streams, run_id)
     events = runs.decide(run, command)
-    for checkpoint_id in run.questions if events else ():
-        _discard(streams, run, checkpoint_id, "failed")
-    _append(streams, run, *events)
+    if events:
+        end_children(streams, run_id, "the run that waits for it failed", "failed")
+        for checkpoint_id in run.questions:
+            discard_question(streams, streams.run(run_id), checkpoint_id, "failed")
+        append(streams, streams.run(run_id), *events)
+        spread(streams, run_id, run.activity)
 
 
 def retry(streams: Streams, run_id: str, command: Retry) -> None:
-    """RunRetried, if the run failed and its session has nothing else running or pending."""
+    """RunRetried, if the run failed and its session has nothing else running or pending; in a pipeline also on each
+    step that failed, so that it goes on from there."""
     run = live_run(streams, run_id)
     events = runs.decide(run, command)
     _clear_session(streams, run.session, cancel_pending=False, but=run_id)
-    _append(streams, run, *events)
+    append(streams, run, *events)
+    retry_steps(streams, run_id, command)
+    spread(streams, run_id, "running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,16 +360,16 @@ def _is_spared(streams: Streams, session_id: str, run_ids: Sequence[str], spare:
     if streams.last_activity(session_id) >= spare.idle_before:
         return True
     states = [streams.run(run_id) for run_id in run_ids]
-    return any(run.has_work or (spare.keep_pending and run.questions) for run in states)
+    return any(run.activity == "running" or (spare.keep_pending and run.questions) for run in states)
 
 
 __all__ = [
     "Answered",
     "Spare",
     "Started",
-    "Streams",
     "answer",
     "cancel",
+    "compose",
     "delete_session",
     "expire",
     "fail",
@@ -391,7 +379,6 @@ __all__ = [
     "record_outcome",
     "record_turn",
     "release",
-    "rest",
     "retry",
     "start",
     "start_intents",

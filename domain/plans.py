@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from .checkpoint import CheckpointKind
 from .events import JsonValue
+from .run_events import Visibility
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,42 @@ class Refuse:
     message: str
 
 
-Plan = Execute | Ask | Refuse
+@dataclass(frozen=True, slots=True)
+class Delegate:
+    """Plan for a call: a child run of `agent` performs it, unless as many as the limits allow are in flight."""
+
+    agent: str
+    input: JsonValue
+    max_steps: int
+    visibility: Visibility = "passthrough"
+    limit: int | None = None
+    limit_of_agent: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartLoop:
+    """Plan for a call: a loop over these steps is open from now on. Without an input it is the run's own."""
+
+    steps: JsonValue
+    input: JsonValue
+    max_iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Iterate:
+    """Plan for a call: the next iteration of the open loop, as a child pipeline."""
+
+    feedback: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True)
+class FinishLoop:
+    """Plan for a call: the open loop ends. Without a result it is the last output."""
+
+    result: JsonValue = None
+
+
+Plan = Execute | Ask | Refuse | Delegate | StartLoop | Iterate | FinishLoop
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from .commits import Streams
 from .envelope import Principal, Recorded
 from .events import JsonValue
 from .messages import AnyMessage, Message
 from .run_events import Usage
 from .run_state import RunState
+from .streams import Streams
 
 T = TypeVar("T")
 Decision = Callable[[Streams], T]

@@ -11,10 +11,12 @@ from typing import Literal, assert_never
 from .checkpoint import CheckpointOpened
 from .errors import InvalidInput, Refused, checkpoint_not_found
 from .events import Event
-from .plans import Accept, Ask, Execute, Refuse, Reject
+from .loops import closing, composing
+from .plans import Accept, Ask, Delegate, Execute, FinishLoop, Iterate, Refuse, Reject, StartLoop
 from .run_commands import (
     Answer,
     Cancel,
+    Compose,
     Fail,
     RaiseDoubt,
     RecordError,
@@ -67,11 +69,8 @@ def decide(state: RunState, command: RunCommand) -> list[Event]:
                     retry_at=command.retry_at,
                 )
             ]
-            return (
-                failed
-                if command.retry_at is not None
-                else [*failed, RunFailed(code=command.code, message=command.message)]
-            )
+            ended = RunFailed(code=command.code, message=command.message)
+            return failed if command.retry_at is not None else [*failed, *closing(state, "failed"), ended]
         case StartIntents():
             return list(_intents(state, command.idempotent)) if state.owner == command.owner else []
         case RecordResult():
@@ -90,6 +89,13 @@ def decide(state: RunState, command: RunCommand) -> list[Event]:
         case RecordError():
             call = _unsettled(state, command.call)
             return [_failed(call, command.code, command.message, command.duration_ms)] if call else []
+        case Compose():
+            call = state.call(command.call)
+            if call is None or call.status != "called" or state.status != "active":
+                return []
+            if isinstance(command.plan, Refuse):
+                return [_failed(call, command.plan.code, command.plan.message)]
+            return composing(state, call, command.plan, command.at)
         case RaiseDoubt():
             call = state.call(command.call)
             if call is None or state.owner != command.owner or call.status != "called" or call.called_at > state.epoch:
@@ -110,12 +116,19 @@ def decide(state: RunState, command: RunCommand) -> list[Event]:
         case Cancel():
             if state.status != "active":
                 return []
-            return [*_unanswered(state, "RUN_CANCELLED", command.reason), RunCancelled(reason=command.reason)]
+            return [
+                *_unanswered(state, "RUN_CANCELLED", command.reason),
+                *closing(state, "failed"),
+                RunCancelled(reason=command.reason),
+            ]
         case Fail():
             if state.status != "active" or state.owner != command.owner:
                 return []
-            unanswered = _unanswered(state, "AGENT_ERROR", command.message)
-            return [*unanswered, RunFailed(code="AGENT_ERROR", message=command.message)]
+            return [
+                *_unanswered(state, "AGENT_ERROR", command.message),
+                *closing(state, "failed"),
+                RunFailed(code="AGENT_ERROR", message=command.message),
+            ]
         case Retry():
             return _retry(state, command)
         case _:
@@ -136,7 +149,8 @@ def _start(state: RunState, command: Start) -> list[Event]:
             max_steps=command.max_steps,
             skill=command.skill,
             key=command.key,
-            parent=command.parent,
+            kind="agent" if command.steps is None else "pipeline",
+            steps=command.steps,
         )
     ]
 
@@ -163,7 +177,8 @@ def _record_turn(state: RunState, command: RecordTurn) -> list[Event]:
     if after.tool_turns > state.max_steps:
         why = f"more than {state.max_steps} model turns with tool calls"
         events += [_failed(call, "STEPS_EXCEEDED", why) for call in after.calls]
-        return [*events, RunFailed(code="STEPS_EXCEEDED", message=why)]
+        return [*events, *closing(state, "failed"), RunFailed(code="STEPS_EXCEEDED", message=why)]
+    composed = after
     for call, plan in zip(after.calls, command.plans, strict=True):
         match plan:
             case Execute():
@@ -172,6 +187,11 @@ def _record_turn(state: RunState, command: RecordTurn) -> list[Event]:
                 events.append(Suspended(call=call.key, checkpoint=plan.checkpoint, kind=plan.kind))
             case Refuse():
                 events.append(_failed(call, plan.code, plan.message))
+            case Delegate() | StartLoop() | Iterate() | FinishLoop():
+                begun = composing(composed, call, plan, command.at)
+                for event in begun:
+                    composed = evolve(composed, event)
+                events += begun
             case _:
                 assert_never(plan)
     return events
@@ -183,11 +203,12 @@ def _final(state: RunState, command: RecordTurn) -> list[Event]:
         case Reject(message=message, retries=retries):
             last = state.misfits >= retries
             rejected = OutputRejected(turn=state.turn - 1, attempt=state.misfits + 1, message=message, last=last)
-            return [rejected, RunFailed(code="OUTPUT_INVALID", message=message)] if last else [rejected]
+            failed = [*closing(state, "failed"), RunFailed(code="OUTPUT_INVALID", message=message)]
+            return [rejected, *failed] if last else [rejected]
         case Accept(output=output):
-            return [RunCompleted(output=output, duration_ms=duration)]
+            return [*closing(state, "completed"), RunCompleted(output=output, duration_ms=duration)]
         case None:
-            return [RunCompleted(of=state.version, duration_ms=duration)]
+            return [*closing(state, "completed"), RunCompleted(of=state.version, duration_ms=duration)]
         case _:
             assert_never(command.verified)
 
@@ -294,6 +315,7 @@ def question_of(state: RunState, call: Call, ask: Ask) -> CheckpointOpened:
 __all__ = [
     "Answer",
     "Cancel",
+    "Compose",
     "Fail",
     "RaiseDoubt",
     "RecordError",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .checkpoint import IdempotencyKey, ParentLink
+from .checkpoint import IdempotencyKey
 from .events import JsonValue
 from .messages import Message
-from .plans import Ask, Plan, Verification
+from .plans import Ask, Delegate, FinishLoop, Iterate, Plan, Refuse, StartLoop, Verification
 from .run_events import Usage, Verdict
 
 
@@ -23,7 +23,7 @@ class Start:
     max_steps: int
     skill: str | None = None
     key: IdempotencyKey | None = None
-    parent: ParentLink | None = None
+    steps: JsonValue = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,15 @@ class RecordError:
     code: str
     message: str
     duration_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Compose:
+    """A call whose intent is committed begins a child run, or opens or ends a loop."""
+
+    call: str
+    at: float
+    plan: Delegate | StartLoop | Iterate | FinishLoop | Refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +146,7 @@ RunCommand = (
     | StartIntents
     | RecordResult
     | RecordError
+    | Compose
     | RaiseDoubt
     | Answer
     | Take

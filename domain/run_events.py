@@ -8,12 +8,12 @@ CheckpointOpened, an answer in Resumed. Other events point to them by version (`
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from .checkpoint import CheckpointKind, IdempotencyKey, ParentLink
-from .events import Event, JsonValue, event
+from .events import Event, JsonValue, event, upcaster
 from .messages import Message
 
 RunKind = Literal["agent", "pipeline"]
@@ -185,10 +185,19 @@ class StepStarted(Event):
     child: str | None = None
 
 
-@event("run.step_finished")
+@event("run.step_finished", 2)
 class StepFinished(Event):
+    """A step is done; `agent` is `parallel` or `map` where it holds others. Version 1 named neither agent nor child."""
+
     path: str
     output: JsonValue = None
+    agent: str = ""
+    child: str | None = None
+
+
+@upcaster("run.step_finished", 1)
+def _step_finished_2(data: dict[str, Any]) -> dict[str, Any]:
+    return data
 
 
 @event("run.loop_started")
@@ -198,6 +207,16 @@ class LoopStarted(Event):
     steps: JsonValue
     max_iterations: int
     input: JsonValue = None
+
+
+@event("run.iteration_started")
+class IterationStarted(Event):
+    """An iteration of a loop begins, as the child run of the call `call`."""
+
+    loop: str
+    iteration: int
+    call: str
+    child: str
 
 
 @event("run.iteration_finished")

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .checkpoint import CheckpointKind, IdempotencyKey, ParentLink
+from .children import Child, Loop, Steps, all_ended, changes_of, to_be_retried
 from .events import Erased, Event, JsonValue
 from .messages import read_turn
 from .records import changed
 from .run_events import (
-    ChildResumed,
     ChildReturned,
-    ChildStarted,
-    ChildSuspended,
+    IterationFinished,
     ModelFailed,
     ModelResponded,
     OutputRejected,
@@ -35,30 +34,25 @@ from .run_events import (
 
 LOAD_SKILL = "core_load_skill"
 
+Activity = Literal["running", "suspended", "ended"]
 RunStatus = Literal["new", "active", "completed", "failed", "cancelled", "erased"]
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of the present turn. ready: no intent yet; called: intent, no outcome; asked: waits for a person."""
+    """One call of the present turn. ready: no intent yet; called: intent, no outcome; asked: waits for a person;
+    waiting: for a child run."""
 
     key: str
     tool: str
     id: str
     args: JsonValue
     args_at: int
-    status: Literal["ready", "called", "asked", "settled"] = "ready"
+    status: Literal["ready", "called", "asked", "waiting", "settled"] = "ready"
     called_at: int = 0
     idempotent: bool = False
     checkpoint: str | None = None
     kind: CheckpointKind | None = None
-
-
-@dataclass(frozen=True)
-class Child:
-    slot: str
-    run: str
-    status: Literal["running", "suspended", "ended"] = "running"
 
 
 @dataclass(frozen=True)
@@ -76,6 +70,7 @@ class RunState:
     session: str = ""
     root: str = ""
     started: float = 0.0
+    input: JsonValue = None
     parent: ParentLink | None = None
     skill: str | None = None
     loaded: tuple[str, ...] = ()
@@ -92,6 +87,9 @@ class RunState:
     calls: tuple[Call, ...] = ()
     call_ids: frozenset[str] = frozenset()
     children: tuple[Child, ...] = ()
+    steps: Steps | None = None
+    loop: Loop | None = None
+    answer: str = ""
     surfaced: frozenset[str] = frozenset()
     parked: bool = False
     output_of: int | None = None
@@ -115,7 +113,28 @@ class RunState:
     @property
     def has_work(self) -> bool:
         """Something is due or in flight. An active run without work waits for facts that others append."""
-        return self.status == "active" and (self.settled or any(c.status in ("ready", "called") for c in self.calls))
+        if self.status != "active" or self.kind != "agent":
+            return False
+        return self.settled or any(c.status in ("ready", "called") for c in self.calls)
+
+    @property
+    def activity(self) -> Activity:
+        """What the run's parent is told of: it has work or a child that runs, it rests on questions, it has ended."""
+        if self.has_ended:
+            return "ended"
+        if self.has_work or any(child.status == "running" for child in self.children):
+            return "running"
+        return "suspended"
+
+    @property
+    def result(self) -> JsonValue:
+        """The output of a run that is completed."""
+        if self.output_of is None:
+            return self.output
+        return self.answer if self.steps is None else self.steps.output
+
+    def child(self, slot: str) -> Child | None:
+        return next((child for child in self.children if child.slot == slot), None)
 
     @property
     def questions(self) -> tuple[str, ...]:
@@ -176,7 +195,7 @@ Effect = CallModel | StartCalls | CallTool | AskDoubt
 
 def due(state: RunState) -> list[Effect]:
     """The effects that may run now, by whoever owns the run."""
-    if not state.has_work or state.kind != "agent":
+    if not state.has_work:
         return []
     if state.settled:
         return [CallModel(state.turn, state.attempt, state.base, state.retry_at)]
@@ -195,7 +214,9 @@ def evolve(state: RunState, event: Event) -> RunState:
     """The state after one more event. Total and without rules: an event of the log is never refused."""
     version = state.version + 1
     after = changed(state, **{"version": version, "parked": False, **_changes(state, event, version)})
-    return after if after.owner is None or after.has_work else changed(after, owner=None)
+    # Who is named to perform what the next event of the same commit makes due stays named.
+    keeps = after.owner is None or after.has_work or isinstance(event, ChildReturned | IterationFinished)
+    return after if keeps else changed(after, owner=None)
 
 
 def _changes(state: RunState, event: Event, version: int) -> dict[str, Any]:
@@ -209,11 +230,13 @@ def _changes(state: RunState, event: Event, version: int) -> dict[str, Any]:
                 "session": event.session,
                 "root": event.root,
                 "started": event.started,
+                "input": event.input,
                 "parent": event.parent,
                 "skill": event.skill,
                 "loaded": (event.skill,) if event.skill else (),
                 "key": event.key,
                 "max_steps": event.max_steps,
+                "steps": Steps(event.steps) if event.kind == "pipeline" else None,
                 "base": version,
                 **_owned(event.owner, version),
             }
@@ -228,6 +251,7 @@ def _changes(state: RunState, event: Event, version: int) -> dict[str, Any]:
                 "base": version,
                 "calls": calls,
                 "call_ids": ids,
+                "answer": "" if calls else read_turn(event.message).text,
             }
         case ModelFailed():
             return {"attempt": event.attempt, "retry_at": event.retry_at, "base": version}
@@ -261,25 +285,22 @@ def _changes(state: RunState, event: Event, version: int) -> dict[str, Any]:
                 "code": None,
                 "message": None,
                 "max_steps": event.max_steps or state.max_steps,
+                "children": to_be_retried(state.children),
                 **_owned(event.owner, version),
             }
         case RunCompleted():
             return {"status": "completed", "output_of": event.of, "output": event.output, "calls": ()}
         case RunFailed():
-            return {"status": "failed", "code": event.code, "message": event.message, "calls": ()}
+            ended = {"calls": (), "children": all_ended(state.children), "loop": None}
+            return {"status": "failed", "code": event.code, "message": event.message, **ended}
         case RunCancelled():
-            return {"status": "cancelled", "code": "RUN_CANCELLED", "message": event.reason, "calls": ()}
+            ended = {"calls": (), "children": all_ended(state.children), "loop": None}
+            return {"status": "cancelled", "code": "RUN_CANCELLED", "message": event.reason, **ended}
         case Erased():
             return {**RunState().__dict__, "id": state.id, "version": version, "status": "erased"}
-        case ChildStarted():
-            return {"children": (*state.children, Child(event.slot, event.child))}
-        case ChildSuspended():
-            return _child(state, event.slot, "suspended")
-        case ChildResumed():
-            return _child(state, event.slot, "running")
         case ChildReturned():
-            return {**_child(state, event.slot, "ended"), **_owned(event.owner, version)}
-    return {}
+            return {**changes_of(state, event, version), **_owned(event.owner, version)}
+    return changes_of(state, event, version)
 
 
 def _owned(owner: str | None, version: int) -> dict[str, Any]:
@@ -296,10 +317,6 @@ def _call(state: RunState, version: int, key: str, **changes: Any) -> dict[str, 
     # With the last outcome of a turn the next model attempt becomes due, from this event on.
     settled = all(call.status == "settled" for call in calls)
     return {"calls": calls, "base": version} if settled else {"calls": calls}
-
-
-def _child(state: RunState, slot: str, status: Literal["running", "suspended", "ended"]) -> dict[str, Any]:
-    return {"children": tuple(changed(c, status=status) if c.slot == slot else c for c in state.children)}
 
 
 def _answer(event: Resumed, version: int) -> dict[str, Any]:
@@ -333,4 +350,4 @@ def status_of(state: RunState) -> str:
     """What a person sees: running, suspended, completed, failed, cancelled, or erased."""
     if state.status != "active":
         return state.status
-    return "running" if state.has_work else "suspended"
+    return state.activity

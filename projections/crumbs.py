@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from ..domain.checkpoint import CheckpointKind, ParentLink
+from ..domain.checkpoint import CheckpointKind
 from ..domain.events import JsonValue
 from ..domain.run_events import Verdict
 
@@ -153,6 +153,18 @@ class ModelRetry(Crumb):
     retry_at: datetime
 
 
+class ParentView(BaseModel):
+    """Where a run hangs in its parent. `remaining`, of a checkpoint, are the steps of its pipeline that come after."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, defer_build=True)
+
+    run_id: str
+    root_run_id: str
+    kind: Literal["pipeline", "supervisor", "loop"]
+    slot: str
+    remaining: JsonValue = Field(default=None, exclude_if=lambda steps: steps is None)
+
+
 class HumanRequired(Crumb):
     """A question to a person. `args_schema` is `schema` on the wire."""
 
@@ -167,7 +179,7 @@ class HumanRequired(Crumb):
     prompt: str
     deadline: datetime | None = None
     skill: str | None = None
-    parent: ParentLink | None = None
+    parent: ParentView | None = None
 
 
 class HumanResumed(Crumb):
@@ -191,6 +203,91 @@ class HumanDiscarded(Crumb):
     reason: str
 
 
+class StepStart(Crumb):
+    """A step of a pipeline begins: an agent as the run `child_run_id`, or `parallel` or `map` around others.
+
+    `path` ends with the step's place in the pipeline; `agent_id` is the step's.
+    """
+
+    type: Literal["pipeline:step:start"] = "pipeline:step:start"
+    pipeline_id: str
+    step_index: int
+    child_run_id: str | None = None
+
+
+class StepEnd(Crumb):
+    type: Literal["pipeline:step:end"] = "pipeline:step:end"
+    pipeline_id: str
+    step_index: int
+    child_run_id: str | None = None
+    output: JsonValue
+
+
+class StepError(Crumb):
+    """The agent of a step failed or was cancelled. The pipeline fails when what runs beside it has settled."""
+
+    type: Literal["pipeline:step:error"] = "pipeline:step:error"
+    pipeline_id: str
+    step_index: int
+    child_run_id: str
+    code: str
+    message: str
+
+
+class SubagentStart(Crumb):
+    """A supervisor delegates to `sub_agent_id`, as the run `child_run_id`."""
+
+    type: Literal["subagent:run:start"] = "subagent:run:start"
+    sub_agent_id: str
+    child_run_id: str
+    tool_call: str
+    input: JsonValue
+
+
+class SubagentEnd(Crumb):
+    """A delegation has ended; with a `code` where it gave no output. The output is the result of the call."""
+
+    type: Literal["subagent:run:end"] = "subagent:run:end"
+    sub_agent_id: str
+    child_run_id: str
+    tool_call: str
+    status: Literal["completed", "failed", "cancelled"]
+    code: str | None = None
+    message: str | None = None
+
+
+class LoopStart(Crumb):
+    """An agent has composed a loop; `steps` are those of each iteration."""
+
+    type: Literal["loop:start"] = "loop:start"
+    loop_id: str
+    steps: JsonValue
+    max_iterations: int
+    input: JsonValue
+
+
+class LoopIterationStart(Crumb):
+    type: Literal["loop:iteration:start"] = "loop:iteration:start"
+    loop_id: str
+    iteration: int
+    child_run_id: str
+
+
+class LoopIterationEnd(Crumb):
+    type: Literal["loop:iteration:end"] = "loop:iteration:end"
+    loop_id: str
+    iteration: int
+    output: JsonValue
+
+
+class LoopEnd(Crumb):
+    type: Literal["loop:end"] = "loop:end"
+    loop_id: str
+    status: Literal["completed", "exhausted", "failed"]
+    iterations: int
+    result: JsonValue = None
+
+
 AnyCrumb = Annotated[
     RunStart
     | RunEnd
@@ -209,6 +306,15 @@ AnyCrumb = Annotated[
     | ModelRetry
     | HumanRequired
     | HumanResumed
-    | HumanDiscarded,
+    | HumanDiscarded
+    | StepStart
+    | StepEnd
+    | StepError
+    | SubagentStart
+    | SubagentEnd
+    | LoopStart
+    | LoopIterationStart
+    | LoopIterationEnd
+    | LoopEnd,
     Field(discriminator="type"),
 ]

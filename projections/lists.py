@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from ..domain.answers import response_schema_of
-from ..domain.checkpoint import CheckpointKind, CheckpointOpened, CheckpointStatus, ParentLink
+from ..domain.checkpoint import CheckpointKind, CheckpointOpened, CheckpointStatus
 from ..domain.envelope import Principal
 from ..domain.events import JsonValue
-from ..domain.run_events import Verdict
-from .render import moment
+from ..domain.run_events import RunKind, Verdict
+from .crumbs import ParentView
+from .render import moment, parent_view
 
 T = TypeVar("T")
 
@@ -25,8 +26,20 @@ class View(BaseModel):
     model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, defer_build=True)
 
 
+class Delegation(View):
+    """What a supervisor waits for: a call, the run that performs it, and the questions to answer there."""
+
+    tool_call_id: str
+    child_run_id: str
+    sub_agent_id: str
+    child_checkpoint_ids: tuple[str, ...]
+
+
 class Checkpoint(View):
-    """A question. What follows `version` is set once it is settled."""
+    """A question. What follows `version` is set once it is settled.
+
+    One of kind `delegation` is not answered itself: `pending` says where.
+    """
 
     id: str
     kind: CheckpointKind
@@ -42,7 +55,8 @@ class Checkpoint(View):
     response_schema: JsonValue = None
     prompt: str
     skill: str | None = None
-    parent: ParentLink | None = None
+    parent: ParentView | None = None
+    pending: tuple[Delegation, ...] = ()
     created_at: datetime
     deadline: datetime | None = None
     version: int
@@ -54,12 +68,15 @@ class Checkpoint(View):
 
 
 class Run(View):
-    """A run as of its last event. `checkpoints` are the pending ones, `owner` the worker that performs it."""
+    """A run as of its last event. `checkpoints` are the pending ones of it and of what is below it, `owner` the worker
+    that performs it. `kind` is agent or pipeline; a child run has a `parent`."""
 
     id: str
     root_run_id: str
     session_id: str
     agent_id: str
+    kind: RunKind = "agent"
+    parent: ParentView | None = None
     status: str
     owner: str | None = None
     created_at: datetime
@@ -70,6 +87,31 @@ class Run(View):
     code: str | None = None
     message: str | None = None
     orphaned: bool = False
+
+
+class Iteration(View):
+    """An iteration of a loop; without `output` as long as it runs, or where it failed."""
+
+    iteration: int
+    child_run_id: str
+    output: JsonValue = None
+
+
+class LoopView(View):
+    """A loop that an agent composed, read from the log of its run."""
+
+    id: str
+    run_id: str
+    root_run_id: str
+    session_id: str
+    agent_id: str
+    status: Literal["running", "completed", "exhausted", "failed"]
+    max_iterations: int
+    steps: JsonValue
+    input: JsonValue = None
+    result: JsonValue = None
+    iterations: tuple[Iteration, ...] = ()
+    created_at: datetime
 
 
 class Session(View):
@@ -87,8 +129,10 @@ class Page(Generic[T]):
     next: str | None = None
 
 
-def checkpoint_view(checkpoint_id: str, question: CheckpointOpened, created: float) -> Checkpoint:
-    """A pending question."""
+def checkpoint_view(
+    checkpoint_id: str, question: CheckpointOpened, created: float, remaining: JsonValue = None
+) -> Checkpoint:
+    """A pending question; `remaining` are the steps of its pipeline that come after it."""
     return Checkpoint(
         id=checkpoint_id,
         kind=question.kind,
@@ -104,7 +148,7 @@ def checkpoint_view(checkpoint_id: str, question: CheckpointOpened, created: flo
         response_schema=response_schema_of(question),
         prompt=question.prompt,
         skill=question.skill,
-        parent=question.parent,
+        parent=parent_view(question.parent, question.root, remaining),
         created_at=moment(created),
         deadline=moment(question.deadline) if question.deadline else None,
         version=1,

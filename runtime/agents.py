@@ -11,6 +11,7 @@ from ..domain.events import JsonValue
 from ..domain.names import check_name
 from ..domain.permissions import Permissions
 from ..domain.ports import Model, ToolSpec
+from .composing import Loop, Supervisor, core_tools
 from .output import Output, output_of
 from .providers import define_model
 from .schema import schema_of
@@ -41,6 +42,8 @@ class Agent:
     input_schema: JsonValue = None
     output: Output | None = None
     output_retries: int = OUTPUT_RETRIES
+    supervisor: Supervisor | None = None
+    loop: Loop | None = None
     skills: Mapping[str, Skill] = field(init=False)
     tools: Mapping[str, Tool | HumanTool] = field(init=False)
 
@@ -51,8 +54,8 @@ class Agent:
                 raise InvalidInput("INVALID_NAME", f"agent {self.id}: two skills are called {skill.id}")
             skills[skill.id] = skill
         tools: dict[str, Tool | HumanTool] = {}
-        loading = (load_skill_tool(skills, self.id),) if skills else ()
-        for tool in (*self.own_tools, *loading, *(tool for skill in skills.values() for tool in skill.tools)):
+        core = [*([load_skill_tool(skills, self.id)] if skills else []), *core_tools(self.supervisor, self.loop)]
+        for tool in (*self.own_tools, *core, *(tool for skill in skills.values() for tool in skill.tools)):
             if tool.model_name in tools:
                 raise InvalidInput("TOOL_NAME_COLLISION", f"agent {self.id}: two tools are called {tool.model_name}")
             if len(tool.model_name) > MODEL_NAME_LENGTH:
@@ -83,6 +86,9 @@ class Agent:
         loading = self.tools.get("core_load_skill")
         if loading is not None and self.access(loading) != "deny":
             parts.append(summary(self.skills))
+        for shape, name in ((self.supervisor, "core_delegate"), (self.loop, "core_start_loop")):
+            if shape is not None and self.access(self.tools[name]) != "deny":
+                parts.append(shape.text())
         for skill in (find_skill(self.skills, skill_id, self.id) for skill_id in loaded):
             parts.append(f"# Skill {skill.id}\n\n{skill.prompt}")
         return "\n\n".join(part for part in parts if part)
@@ -102,6 +108,8 @@ def define_agent(
     input: Any = None,
     output: Any = None,
     output_retries: int = OUTPUT_RETRIES,
+    supervisor: Supervisor | None = None,
+    loop: Loop | None = None,
     max_steps: int = MAX_STEPS,
     settings: Mapping[str, Any] | None = None,
 ) -> Agent:
@@ -110,8 +118,9 @@ def define_agent(
     `model` is any object with `name` and `stream(request)`, or the name of a provider's model such as
     `anthropic:claude-sonnet-4-5`. `permissions` are lists of selectors under `allow`, `ask` and `deny`. `input` and
     `output` are pydantic model classes or JSON Schema dicts: what a caller has to give, and what the model has to
-    answer; an answer that does not fit goes back to it at most `output_retries` times. Raises INVALID_NAME,
-    INVALID_PERMISSION, TOOL_NAME_COLLISION or INPUT_INVALID.
+    answer; an answer that does not fit goes back to it at most `output_retries` times. A `supervisor` delegates
+    to other agents, a `loop` composes pipelines of them. Raises INVALID_NAME, INVALID_PERMISSION, TOOL_NAME_COLLISION
+    or INPUT_INVALID.
     """
     check_name(id, "agent")
     where = f"agent {id}"
@@ -130,6 +139,9 @@ def define_agent(
             raise InvalidInput(
                 "INPUT_INVALID", f"{where}: tools: {tool!r} is not made by define_tool or define_human_tool"
             )
+    for shape, kind in ((supervisor, Supervisor), (loop, Loop)):
+        if shape is not None and not isinstance(shape, kind):
+            raise InvalidInput("INPUT_INVALID", f"{where}: {kind.__name__.lower()}: expected a {kind.__name__}")
     for skill in skills:
         if not isinstance(skill, Skill):
             raise InvalidInput("INPUT_INVALID", f"{where}: skills: {skill!r} is not made by define_skill")
@@ -145,6 +157,8 @@ def define_agent(
         input_schema=None if input is None else schema_of(input, f"{where}: input"),
         output=None if output is None else output_of(output, f"{where}: output"),
         output_retries=output_retries,
+        supervisor=supervisor,
+        loop=loop,
     )
 
 

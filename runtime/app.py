@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from ..domain.commands import AnswerCheckpoint, AnyCommand, CancelRun, RetryRun, StartRun
+from ..domain.commands import AnswerCheckpoint, AnyCommand, CancelRun, RetryRun, StartPipeline, StartRun
 from ..domain.envelope import APP, Principal
 from ..domain.errors import (
     BreadError,
@@ -16,11 +16,12 @@ from ..domain.errors import (
 )
 from ..domain.names import check_tags
 from ..projections.audit import AuditEvent, audit_event
-from ..projections.lists import Checkpoint, Page, Run
+from ..projections.lists import Checkpoint, LoopView, Page, Run
 from ..transport.cursor import parse_cursor
 from ..transport.port import Transport
-from . import audit, reads
+from . import audit, loop_reads, reads, tree_reads
 from .agents import Agent
+from .composing import Step, define_pipeline
 from .door import Accepted, Door, checked
 from .effects import BACKOFF_SECONDS
 from .engine import Engine
@@ -28,22 +29,23 @@ from .handles import Begun, RunHandle
 from .ids import new_id, short_id
 from .listeners import Listener, Listeners
 from .liveness import Alone, FileLocks, Liveness
+from .parts import DEFAULT_STORE, by_id, given, in_folder, store_path
 from .rebuild import Report
 from .schema import to_json
 from .sessions import Sessions
 from .sqlite_journal import SQLiteJournal
 
-DEFAULT_STORE = "sqlite:///.bread/bread.db"
 GRACE_SECONDS = 5.0
 
 
 class Bread:
     """Agents on a store. Use it as an async context manager.
 
-    `agents_dir` is a folder with a folder for each agent, whose agents come beside those of `agents`. `store` is
-    `sqlite:///path` (relative to the working folder) or `memory://`. With `executes=False` it reads and answers, but
-    performs no run: those are left to processes that do; with `takes=False` it performs what is begun or answered
-    here, and takes no other run that is ready or orphaned. `concurrency` caps the root runs that run here.
+    `agents_dir` is a folder with a folder for each agent, whose agents come beside those of `agents`; `pipelines` are
+    lists of steps by their ids. `store` is `sqlite:///path` (relative to the working folder) or `memory://`. With
+    `executes=False` it reads and answers, but performs no run: those are left to processes that do; with `takes=False`
+    it performs what is begun or answered here, and takes no other run that is ready or orphaned. `concurrency` caps the
+    root runs that run here.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Bread:
         *,
         agents: Iterable[Agent] = (),
         agents_dir: str | Path | None = None,
+        pipelines: Mapping[str, Sequence[Step | str]] | None = None,
         store: str = DEFAULT_STORE,
         concurrency: int | None = None,
         executes: bool = True,
@@ -62,7 +65,8 @@ class Bread:
         fault: Callable[[str], None] | None = None,
         always_replay: bool = False,
     ) -> None:
-        self.agents = _by_id([*agents, *_in_folder(agents_dir)])
+        self.agents = by_id([*agents, *in_folder(agents_dir)])
+        self.pipelines = {name: define_pipeline(name, steps, self.agents) for name, steps in (pipelines or {}).items()}
         self.store, self.worker = store, short_id("w")
         self._path = store_path(store)
         if concurrency is not None and concurrency < 1:
@@ -107,7 +111,7 @@ class Bread:
             always_replay=self._options["always_replay"],
         )
         liveness: Liveness = Alone(self.worker) if self._path is None else FileLocks(self._path, self.worker)
-        engine = Engine(journal, liveness, self.agents, **self._options)
+        engine = Engine(journal, liveness, self.agents, self.pipelines, **self._options)
         engine.on_events = partial(self._listeners.hear, engine)
         engine.on_given_back = self._listeners.drain
         self._engine = engine
@@ -162,9 +166,47 @@ class Bread:
 
         return RunHandle(self._running(), begin, run_id=run_id)
 
+    def run_pipeline(
+        self,
+        pipeline: str,
+        input: Any,
+        *,
+        session: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+        on_busy: Literal["fail", "wait"] = "fail",
+        on_pending: Literal["fail", "cancel"] = "fail",
+        by: Principal = APP,
+    ) -> RunHandle:
+        """A run of a pipeline, as a stream of crumbs or as the output of its last step; PIPELINE_NOT_FOUND."""
+        run_id = new_id("run")
+
+        async def begin() -> Begun:
+            command = checked(
+                StartPipeline,
+                pipeline=pipeline,
+                input=to_json(input, "input"),
+                run_id=run_id,
+                session=session,
+                tags=check_tags(tags),
+                idempotency_key=idempotency_key,
+                on_busy=on_busy,
+                on_pending=on_pending,
+                by=by,
+            )
+            return await self._begin(await self.send(command))
+
+        return RunHandle(self._running(), begin, run_id=run_id)
+
     async def start(self, agent: str, input: Any, **options: Any) -> str:
         """Commit the start of a run and leave it to run; options as of `run`. Gives the run id."""
         handle = self.run(agent, input, **options)
+        await handle._start()
+        return handle.run_id
+
+    async def start_pipeline(self, pipeline: str, input: Any, **options: Any) -> str:
+        """Commit the start of a pipeline's run and leave it to run; options as of `run_pipeline`. Gives the run id."""
+        handle = self.run_pipeline(pipeline, input, **options)
         await handle._start()
         return handle.run_id
 
@@ -210,9 +252,9 @@ class Bread:
 
         async def begin() -> Begun:
             cursor = parse_cursor(after)
-            info = await self._running().journal.ask(reads.run_info, run_id)
-            root = info if info.root == run_id else await self._running().journal.ask(reads.run_info, info.root)
-            return Begun(run_id, root, cursor)
+            info = await self._running().journal.ask(tree_reads.run_info, run_id)
+            root = info if info.root == run_id else await self._running().journal.ask(tree_reads.run_info, info.root)
+            return Begun(run_id, root, cursor, view=run_id)
 
         return RunHandle(self._running(), begin, run_id=run_id, at_rest=until == "rest", past_rests=True)
 
@@ -231,18 +273,41 @@ class Bread:
         agent: str | None = None,
         status: str | None = None,
         session: str | None = None,
+        root: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Run]:
-        """Runs, newest first, without their inputs and outputs."""
+        """Root runs, newest first, without their inputs and outputs; with `root` all runs of that tree."""
         page = await self._running().journal.ask(
             reads.list_runs,
             tenant="default",
-            filters=_given(agent=agent, status=status, session=session),
+            filters=given(agent=agent, status=status, session=session, root=root),
             limit=reads.check_limit(limit),
             before=cursor,
         )
         return Page([self._with_owner(found) for found in page.items], page.next)
+
+    async def get_loop(self, loop_id: str) -> LoopView:
+        """A loop that an agent composed, with its iterations; LOOP_NOT_FOUND."""
+        return await self._running().journal.ask(loop_reads.get_loop, loop_id)
+
+    async def list_loops(
+        self,
+        *,
+        agent: str | None = None,
+        session: str | None = None,
+        status: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[LoopView]:
+        """Loops in the order in which they were begun."""
+        return await self._running().journal.ask(
+            loop_reads.list_loops,
+            tenant="default",
+            filters=given(agent=agent, session=session, status=status),
+            limit=reads.check_limit(limit),
+            after=reads.page_start(cursor),
+        )
 
     def _with_owner(self, found: Run) -> Run:
         orphaned = found.owner is not None and not self._running().liveness.is_alive(found.owner)
@@ -266,7 +331,7 @@ class Bread:
         return await self._running().journal.ask(
             reads.list_checkpoints,
             tenant="default",
-            filters=_given(agent=agent, tool=tool, session=session, kind=kind),
+            filters=given(agent=agent, tool=tool, session=session, kind=kind),
             tags=check_tags(tags),
             answerable=answerable,
             limit=reads.check_limit(limit),
@@ -314,42 +379,8 @@ class Bread:
         self._running().asked_for(accepted.root_run_id)
         info = accepted.info
         if info is None:
-            info = await self._running().journal.ask(reads.run_info, accepted.root_run_id)
+            info = await self._running().journal.ask(tree_reads.run_info, accepted.root_run_id)
         return Begun(accepted.run_id, info, parse_cursor(accepted.cursor))
-
-
-def _by_id(agents: Iterable[Agent]) -> dict[str, Agent]:
-    found: dict[str, Agent] = {}
-    for agent in agents:
-        if not isinstance(agent, Agent):
-            raise InvalidInput("INPUT_INVALID", f"agents: {agent!r} is not made by define_agent")
-        if agent.id in found:
-            raise InvalidInput("INVALID_NAME", f"two agents are called {agent.id!r}")
-        found[agent.id] = agent
-    return found
-
-
-def _in_folder(agents_dir: str | Path | None) -> list[Agent]:
-    if agents_dir is None:
-        return []
-    from .loader import load_agents  # reading folders needs more than agents in code
-
-    return load_agents(agents_dir)
-
-
-def store_path(store: str) -> str | None:
-    """The database file of a store, None for memory; INPUT_INVALID for what is no store."""
-    if store == "memory://":
-        return None
-    if store.startswith("sqlite:///") and len(store) > len("sqlite:///"):
-        return store.removeprefix("sqlite:///")
-    raise InvalidInput(
-        "INPUT_INVALID", "store: expected sqlite:///path/to/file.db or memory://"
-    )  # it may hold a password
-
-
-def _given(**filters: str | None) -> dict[str, str]:
-    return {name: value for name, value in filters.items() if value is not None}
 
 
 __all__ = ["Bread"]

@@ -18,9 +18,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ModelWrapValidatorHandler, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from ..domain.errors import InvalidInput
-from .app import DEFAULT_STORE, GRACE_SECONDS, store_path
+from ..domain.errors import BreadError, InvalidInput
+from .agents import Agent
+from .app import GRACE_SECONDS
+from .composing import Step, define_pipeline
 from .loader import load_agents
+from .parts import DEFAULT_STORE, store_path
 from .sources import AGENTS_FOLDER, CONFIG_FILE, Files, invalid, line_of
 
 PREFIX = "BREAD_"
@@ -31,8 +34,9 @@ class Config(BaseSettings):
 
     `store` as of Bread. `agents` is the folder with a folder for each agent. `entrypoints` are the agents that people
     may start from outside (`bread chat`, `bread invoke`); none named: all. `concurrency` caps the root runs of a
-    process, `grace` is how many seconds a process that stops waits for what is under way. `transport` is in-process:
-    NATS comes with a later release, as do `pipelines`. Raises CONFIG_INVALID.
+    process, `grace` is how many seconds a process that stops waits for what is under way. `pipelines` are lists of
+    steps by their ids, which the file alone can say. `transport` is in-process: NATS comes with a later release. Raises
+    CONFIG_INVALID.
     """
 
     model_config = SettingsConfigDict(
@@ -45,7 +49,7 @@ class Config(BaseSettings):
     entrypoints: Annotated[tuple[str, ...], NoDecode] = ()
     concurrency: Annotated[int | None, Field(ge=1)] = None
     grace: Annotated[float, Field(ge=0, allow_inf_nan=False)] = GRACE_SECONDS
-    pipelines: Annotated[dict[str, Any], NoDecode] = {}
+    pipelines: Annotated[dict[str, tuple[Step | str, ...]], NoDecode] = {}
 
     @classmethod
     def settings_customise_sources(
@@ -91,9 +95,9 @@ class Config(BaseSettings):
 
     @field_validator("pipelines", mode="before")
     @classmethod
-    def _empty(cls, given: Any) -> Any:
-        if given != {}:
-            raise ValueError("expected {}: pipelines come with a later release")
+    def _in_code(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            raise ValueError("expected lists of steps: say them in bread.config.py")
         return given
 
 
@@ -113,11 +117,13 @@ def app_options(folder: str | Path = ".") -> dict[str, Any]:
     """The app of a folder as arguments of Bread: its agents, and what its configuration says."""
     home, config = Path(folder), load_config(folder)
     agents = load_agents(home / config.agents)
-    check_entrypoints(config, [agent.id for agent in agents], folder)
+    check_entrypoints(config, [*(agent.id for agent in agents), *config.pipelines], folder)
+    check_pipelines(config, agents, folder)
     path = store_path(config.store)
     relative = path is not None and not path.startswith("~")
     return {
         "agents": agents,
+        "pipelines": config.pipelines,
         "store": f"sqlite:///{home / str(path)}" if relative else config.store,
         "concurrency": config.concurrency,
         "grace": config.grace,
@@ -136,6 +142,17 @@ def check_entrypoints(config: Config, there: Collection[str], folder: str | Path
     file = Path(folder) / CONFIG_FILE
     names = ", ".join(map(repr, unknown))
     raise invalid(file, f"entrypoints: there is no agent {names}; {known}", line_of(file, "config"))
+
+
+def check_pipelines(config: Config, agents: Collection[Agent], folder: str | Path = ".") -> None:
+    """What is wrong with the pipelines, with the file: unknown agents and skills, names, steps of another shape."""
+    there = {agent.id: agent for agent in agents}
+    for name, steps in config.pipelines.items():
+        try:
+            define_pipeline(name, steps, there)
+        except BreadError as error:
+            file = Path(folder) / CONFIG_FILE
+            raise invalid(file, error.message, line_of(file, "config")) from None
 
 
 def _words(field: str, kind: str, message: str) -> str:

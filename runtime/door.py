@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from ..domain import commits, run
 from ..domain.answers import verdict_of
 from ..domain.checkpoint import CheckpointOpened, IdempotencyKey
-from ..domain.commands import AnswerCheckpoint, AnyCommand, CancelRun, DeleteSession, RetryRun, StartRun
+from ..domain.commands import AnswerCheckpoint, AnyCommand, CancelRun, DeleteSession, RetryRun, StartPipeline, StartRun
 from ..domain.errors import InvalidInput, NotFound, Refused, checkpoint_not_found, response_invalid
 from ..domain.events import JsonValue
 from ..domain.names import check_session_id, check_tags
@@ -21,7 +21,7 @@ from ..domain.ports import Commit
 from ..domain.session import EndSession
 from ..projections.render import RunInfo
 from ..transport.cursor import Cursor
-from . import reads
+from . import reads, tree_reads
 from .agents import Agent
 from .engine import Engine
 from .folds import fold_checkpoint
@@ -57,6 +57,8 @@ class Door:
         match command:
             case StartRun():
                 return await self._start_run(command)
+            case StartPipeline():
+                return await self._start_pipeline(command)
             case AnswerCheckpoint():
                 return await self._answer(command)
             case CancelRun():
@@ -79,11 +81,7 @@ class Door:
         if wrong := problems(command.input, agent.input_schema, "input"):
             raise InvalidInput("INPUT_INVALID", f"the input does not fit: {'; '.join(wrong)}", problems=wrong)
         await engine.prepare(agent)
-        run_id = new_id("run") if command.run_id is None else command.run_id
-        if not run_id.startswith("run_") or run_id == "run_":
-            raise InvalidInput("INPUT_INVALID", f"run_id {run_id!r}: expected one that starts with run_")
-        check_tags(command.tags)
-        session = new_id("s") if command.session is None else check_session_id(command.session)
+        run_id, session = _ids(command)
         start = run.Start(
             agent=agent.id,
             input=command.input,
@@ -95,6 +93,32 @@ class Door:
             skill=command.skill,
             key=_key(command.idempotency_key, _request_of(command)),
         )
+        return await self._start(command, start)
+
+    async def _start_pipeline(self, command: StartPipeline) -> Accepted:
+        engine, pipeline = self._engine, self._engine.pipelines.get(command.pipeline)
+        if pipeline is None:
+            known = ", ".join(engine.pipelines) or "none"
+            raise NotFound("PIPELINE_NOT_FOUND", f"no pipeline {command.pipeline!r}; there are: {known}")
+        for agent_id in pipeline.agents:
+            await engine.prepare(self._agent(agent_id))
+        run_id, session = _ids(command)
+        request: list[JsonValue] = [command.pipeline, command.input, command.session, {**command.tags}, "pipeline"]
+        start = run.Start(
+            agent=pipeline.id,
+            input=command.input,
+            session=session,
+            root=run_id,
+            at=engine.clock(),
+            owner=None,
+            max_steps=1,
+            steps=pipeline.nodes(engine.agents),
+            key=_key(command.idempotency_key, request),
+        )
+        return await self._start(command, start)
+
+    async def _start(self, command: StartRun | StartPipeline, start: run.Start) -> Accepted:
+        engine, run_id = self._engine, start.root
         cancel_pending = command.on_pending == "cancel"
         while True:
             try:
@@ -113,7 +137,7 @@ class Door:
 
     async def _wait_for_rest(self, run_id: str) -> None:
         try:
-            info = await self._engine.journal.ask(reads.run_info, run_id)
+            info = await self._engine.journal.ask(tree_reads.run_info, run_id)
             seq = await self._engine.journal.ask(reads.last_seq, run_id)
             state = await self._engine.journal.ask(reads.run_state, run_id)
         except NotFound:
@@ -155,7 +179,10 @@ class Door:
 
     async def _check_answer(self, command: AnswerCheckpoint) -> tuple[CheckpointOpened, frozenset[str]]:
         """Everything that can refuse an answer and does not need the lock; the question and the idempotent tools."""
-        state = fold_checkpoint(command.checkpoint_id, await self._engine.journal.events(command.checkpoint_id))
+        events = await self._engine.journal.events(command.checkpoint_id)
+        if not events:
+            await self._refuse_delegation(command.checkpoint_id)
+        state = fold_checkpoint(command.checkpoint_id, events)
         question = state.asked
         if state.status != "pending" and command.idempotency_key is None:
             raise checkpoint_not_found(command.checkpoint_id)
@@ -170,6 +197,17 @@ class Door:
         if verdict == "approved":
             await self._check_approval(question, agent, command.response)
         return question, agent.idempotent() if agent else frozenset()
+
+    async def _refuse_delegation(self, checkpoint_id: str) -> None:
+        """What a supervisor waits for is not answered itself: the error names what is."""
+        found = await self._engine.journal.ask(tree_reads.get_delegation, checkpoint_id)
+        leaves = [leaf for one in found.pending for leaf in one.child_checkpoint_ids]
+        raise Refused(
+            "SUPERVISOR_CHECKPOINT_NOT_RESUMABLE",
+            f"{checkpoint_id} is answered by answering {', '.join(leaves)}",
+            checkpoint_id=checkpoint_id,
+            checkpoints=leaves,
+        )
 
     async def _check_agent(self, question: CheckpointOpened, agent: Agent) -> None:
         """What the continuation needs is here: the model, and the skills that the run has loaded."""
@@ -208,7 +246,9 @@ class Door:
         engine = self._engine
         state = await engine.journal.ask(reads.run_state, command.run_id)
         if engine.executes:
-            await engine.prepare(self._agent(state.agent))
+            failed = [child.agent for child in state.children if child.outcome == "failed"]
+            for agent_id in [state.agent] if state.kind == "agent" else failed:
+                await engine.prepare(self._agent(agent_id))
         retry = run.Retry(self._engine.worker if engine.executes else None, command.max_steps)
         with engine.reserve():
             done = await engine.commit(
@@ -222,6 +262,15 @@ class Door:
             known = ", ".join(self._engine.agents) or "none"
             raise NotFound("AGENT_NOT_FOUND", f"no agent {agent_id!r}; there are: {known}", agent_id=agent_id)
         return agent
+
+
+def _ids(command: StartRun | StartPipeline) -> tuple[str, str]:
+    """The ids of the run and of its session, checked or made."""
+    run_id = new_id("run") if command.run_id is None else command.run_id
+    if not run_id.startswith("run_") or run_id == "run_":
+        raise InvalidInput("INPUT_INVALID", f"run_id {run_id!r}: expected one that starts with run_")
+    check_tags(command.tags)
+    return run_id, new_id("s") if command.session is None else check_session_id(command.session)
 
 
 def _request_of(command: StartRun) -> list[JsonValue]:

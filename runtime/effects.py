@@ -25,11 +25,12 @@ from ..domain.ports import (
     ToolInputDelta,
     TurnDone,
 )
-from ..domain.run import RaiseDoubt, RecordError, RecordFailure, RecordResult, RecordTurn, StartIntents
+from ..domain.run import Compose, RaiseDoubt, RecordError, RecordFailure, RecordResult, RecordTurn, StartIntents
 from ..domain.run_state import Call, CallModel, unique_call_id
 from ..projections.render import leaf_name
 from ..transport.local import HintFrame
 from .agents import Agent
+from .composing import plan_composing
 from .ids import new_id
 from .schema import problems, to_json
 from .tools import HumanTool, Tool, ToolContext, collect
@@ -83,7 +84,7 @@ async def call_model(actor: Actor, effect: CallModel) -> None:
             base_seq=base_seq,
             at=engine.clock(),
             message=done.message,
-            plans=[plan_call(actor.agent, use, engine.clock(), loaded) for use in turn.calls],
+            plans=[plan_call(actor, use, loaded) for use in turn.calls],
             model=actor.agent.model.name,
             finish=done.finish,
             usage=done.usage,
@@ -167,8 +168,9 @@ def verify(agent: Agent, text: str) -> Verification | None:
     return Reject("; ".join(wrong)[:2000], agent.output_retries) if wrong else Accept(value)
 
 
-def plan_call(agent: Agent, use: ToolUse, now: float, loaded: Collection[str] = ()) -> Plan:
+def plan_call(actor: Actor, use: ToolUse, loaded: Collection[str]) -> Plan:
     """What is to become of a call that the model asks for, by the agent's present tools and permissions."""
+    agent, now = actor.agent, actor.engine.clock()
     tool = agent.tools.get(use.tool)
     if tool is None:
         offered = ", ".join(spec.name for spec in agent.offered(loaded))
@@ -204,6 +206,8 @@ def plan_call(agent: Agent, use: ToolUse, now: float, loaded: Collection[str] = 
             response_schema=None,
             prompt=f"Allow {leaf_name(use.tool)}?",
         )
+    if tool.composes:
+        return plan_composing(agent, use.tool, use.args, actor.engine.agents, actor.state.input)
     return Execute(tool.idempotent)
 
 
@@ -225,6 +229,11 @@ async def call_tool(actor: Actor, call: Call) -> None:
         command = RecordError(call.key, "TOOL_NOT_FOUND", f"the tool {call.tool!r} is no longer there", 0.0)
     elif actor.agent.access(tool) == "deny":
         command = RecordError(call.key, "FORBIDDEN", f"this agent may no longer use {call.tool!r}", 0.0)
+    elif tool.composes:
+        plan = plan_composing(actor.agent, call.tool, call.args, engine.agents, actor.state.input)
+        composed = Compose(call.key, engine.clock(), plan)
+        await engine.persist(lambda streams: commits.compose(streams, actor.run_id, composed))
+        return
     elif not engine.liveness.is_alive(engine.worker):
         return  # this process was given up as dead: another one performs, or has to ask
     else:

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
 
 from ..domain import commits
 from ..domain.envelope import SYSTEM, Principal, Recorded
@@ -21,14 +22,19 @@ from ..domain.errors import BreadError, Refused, StoreUnavailable
 from ..domain.ports import Commit, Decision, Logged, ManagedModel
 from ..domain.run import Release, Take
 from ..domain.run_state import RunState
+from ..domain.streams import Streams
 from ..transport.local import LocalHub
 from ..transport.port import InProcess, Transport
 from . import reads
 from .actor import Actor
 from .agents import Agent
+from .composing import Pipeline
 from .effects import BACKOFF_SECONDS
 from .liveness import Liveness
 from .sqlite_journal import SQLiteJournal
+
+if TYPE_CHECKING:
+    from .observer import Family
 
 T = TypeVar("T")
 logger = logging.getLogger("bread")
@@ -45,6 +51,7 @@ class Engine:
         journal: SQLiteJournal,
         liveness: Liveness,
         agents: Mapping[str, Agent],
+        pipelines: Mapping[str, Pipeline] | None = None,
         *,
         executes: bool,
         takes: bool = True,
@@ -55,12 +62,14 @@ class Engine:
         always_replay: bool = False,
     ) -> None:
         self.journal, self.liveness, self.agents = journal, liveness, agents
+        self.pipelines = pipelines or {}
         self.transport = transport or InProcess()
         self.worker, self.clock = journal.worker, journal.writer.clock
         self.executes, self.takes, self.max_running = executes, takes, max_running
         self.backoff, self.always_replay = backoff, always_replay
         self.fault: Callable[[str], None] = fault or (lambda point: None)
         self.hub = LocalHub()
+        self.families: WeakValueDictionary[str, Family] = WeakValueDictionary()
         self.hub.tell = self.transport.tell
         self.actors: dict[str, Actor] = {}
         self.threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix="bread-tool")
@@ -83,6 +92,7 @@ class Engine:
             for model in self._models():
                 model.open()
         self.journal.writer.on_commit = self._committed
+        self.journal.writer.performs = self._performs
         self.journal.on_foreign = self._foreign
         await self.transport.open(self.hub.hand_on)
         await self.journal.open()
@@ -159,6 +169,9 @@ class Engine:
                 await asyncio.sleep(wait)
                 attempt += 1
 
+    def _performs(self, agent: str) -> bool:
+        return self.executes and not self.closing and agent in self.agents
+
     def _committed(self, commit: Commit[Any]) -> None:
         """A commit of this process, in commit order, before its submitter is told."""
         by_stream: dict[str, list[Recorded]] = {}
@@ -176,6 +189,7 @@ class Engine:
     def _foreign(self, entries: list[Logged]) -> None:
         """Commits of other processes on the same store."""
         for run_id in {entry.recorded.stream for entry in entries}:
+            self.journal.writer.forget(run_id)
             actor = self.actors.get(run_id)
             if actor is not None:
                 self.spawn(actor.catch_up(), f"catch up {run_id}")
@@ -247,7 +261,7 @@ class Engine:
             if idle.run_id in self.actors or idle.run_id in self._unreadable or idle.agent not in self.agents:
                 continue
             free = idle.owner is None or idle.owner == self.worker or not self.liveness.is_alive(idle.owner)
-            if free and self._is_ours(idle.run_id, idle.owner) and await self._can_perform(self.agents[idle.agent]):
+            if free and self._is_ours(idle.root, idle.owner) and await self._can_perform(self.agents[idle.agent]):
                 await self._take(idle)
         for checkpoint_id in await self.journal.ask(reads.overdue, self.clock()):
             if checkpoint_id not in self._unreadable:
@@ -265,20 +279,20 @@ class Engine:
         self._not_ready.discard(agent.id)
         return True
 
-    def _expire(self, streams: commits.Streams, checkpoint_id: str) -> bool:
+    def _expire(self, streams: Streams, checkpoint_id: str) -> bool:
         question = streams.checkpoint(checkpoint_id).asked
         agent = self.agents.get(question.agent)
         worker = self.worker if agent is not None and self._is_ours(question.root) else None
         return commits.expire(streams, checkpoint_id, worker, agent.idempotent() if agent else frozenset())
 
-    def asked_for(self, run_id: str) -> None:
-        """Somebody here began this run or asked for it again: it is performed here, also if `takes` is off."""
+    def asked_for(self, root: str) -> None:
+        """Somebody here began this tree or asked for it again: it is performed here, also if `takes` is off."""
         if not self.takes:
-            self._asked_for.add(run_id)
+            self._asked_for.add(root)
             self.sweep_soon()
 
-    def _is_ours(self, run_id: str, owner: str | None = None) -> bool:
-        return self.takes or owner == self.worker or run_id in self._asked_for
+    def _is_ours(self, root: str, owner: str | None = None) -> bool:
+        return self.takes or owner == self.worker or root in self._asked_for
 
     async def _take(self, idle: reads.Idle) -> None:
         if idle.owner == self.worker:
@@ -303,7 +317,7 @@ class Engine:
             self._unreadable.add(stream)
             logger.error("%s is left alone: %s", stream, error)
 
-    def _take_if_idle(self, streams: commits.Streams, run_id: str, take: Take) -> bool:
+    def _take_if_idle(self, streams: Streams, run_id: str, take: Take) -> bool:
         if run_id in self.actors:
             return False
         return commits.take(streams, run_id, take)

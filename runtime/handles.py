@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Where a stream begins: after `cursor` in the log of `root`."""
+    """Where a stream begins: after `cursor` in the log of `root`. It shows the run `view` and what is below it."""
 
     run_id: str
     root: RunInfo
     cursor: Cursor
+    view: str | None = None
 
 
 class RunHandle:
@@ -69,7 +70,14 @@ class RunHandle:
         return begun
 
     def _observer(self, begun: Begun) -> Observer:
-        return Observer(self._engine, begun.root, begun.cursor, at_rest=self._at_rest, past_rests=self._past_rests)
+        return Observer(
+            self._engine,
+            begun.root,
+            begun.cursor,
+            at_rest=self._at_rest,
+            past_rests=self._past_rests,
+            view=begun.view,
+        )
 
     async def _crumbs(self) -> AsyncGenerator[AnyCrumb, None]:
         begun = await self._start()
@@ -85,15 +93,15 @@ class RunHandle:
 
     async def _output(self) -> JsonValue:
         begun = await self._start()
-        observer, last = self._observer(begun), None
+        observer, last, view = self._observer(begun), None, begun.view or begun.root.run_id
         async for crumb in observer.crumbs():
-            if crumb.run_id == crumb.root_run_id and isinstance(crumb, RunEnd | AgentError):
+            if crumb.run_id == view and isinstance(crumb, RunEnd | AgentError):
                 last = crumb
         if isinstance(last, RunEnd):
             return last.output
         if isinstance(last, AgentError):
-            raise RunStopped(last.code, last.message, run_id=begun.root.run_id)
-        run = await self._engine.journal.ask(reads.get_run, begun.root.run_id)
+            raise RunStopped(last.code, last.message, run_id=view)
+        run = await self._engine.journal.ask(reads.get_run, view)
         if run.status == "suspended":
             raise RunSuspended(run.id, run.checkpoints)
         if run.status == "completed":
@@ -105,7 +113,7 @@ class RunHandle:
 
     def _begin_here(self, begun: Begun, seq: int) -> Callable[[], Awaitable[Begun]]:
         async def begin() -> Begun:
-            return Begun(begun.run_id, begun.root, Cursor(seq))
+            return Begun(begun.run_id, begun.root, Cursor(seq), begun.view)
 
         return begin
 

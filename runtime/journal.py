@@ -63,6 +63,7 @@ class _Job(Generic[T]):
 class GroupCommit:
     """The writer: takes waiting decisions together, decides and writes them in one transaction, tells when it is done.
 
+    `performs` says of an agent whether this process performs the runs of it that a commit makes due.
     `on_commit` is called on the event loop with every commit, in commit order, before its submitter is told.
     `fault` is called at named points, for tests that kill the process there.
     """
@@ -78,6 +79,7 @@ class GroupCommit:
     ) -> None:
         self.store, self.worker, self.clock = store, worker, clock
         self.on_commit: Callable[[Commit[Any]], None] = lambda commit: None
+        self.performs: Callable[[str], bool] = lambda agent: False
         self.attempts = 0
         self.commits = 0
         self._fault: Fault = fault or (lambda point: None)
@@ -195,7 +197,7 @@ class GroupCommit:
         stamp = Stamp(self.clock(), job.by, job.commit_id, job.cause, self.worker, job.tenant, job.traceparent)
         for fresh in (False, True):
             self.attempts += 1
-            unit = Unit(tx, cache, stamp, fresh=fresh)
+            unit = Unit(tx, cache, stamp, fresh=fresh, performs=self.performs)
             try:
                 result = job.decide(unit)
             except StoreUnavailable:
@@ -227,18 +229,18 @@ class GroupCommit:
                 if replayed != state:
                     raise BreadError("INTERNAL_ERROR", f"replay of {run_id} differs from its live state")
                 cache.pop(run_id, None)
-            elif state.owner == self.worker:
-                cache[run_id] = state
+            elif state.owner == self.worker or (state.children and state.activity == "running"):
+                cache[run_id] = state  # who owns it, or a child of it, comes again soon
             else:
                 cache.pop(run_id, None)
         alone = frozenset(run_id for run_id, run in after.items() if self._begins_alone(tx, run, events))
         return Commit(result, unit.logged(events), after, unit.history, alone)
 
     def _begins_alone(self, tx: WriteTransaction, run: RunState, events: list[Recorded]) -> bool:
-        named_here = run.owner == self.worker and any(
-            recorded.stream == run.id and recorded.version == run.epoch for recorded in events
-        )
-        return named_here and run.is_root and not tx.has_other_roots(run.session, run.id)
+        if run.owner != self.worker or not run.is_root:
+            return False
+        named_here = any(recorded.stream == run.id and recorded.version == run.epoch for recorded in events)
+        return named_here and not tx.has_other_roots(run.session, run.id)
 
     # --- on the event loop
 

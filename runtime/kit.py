@@ -23,7 +23,6 @@ from ..domain import run as runs
 from ..domain import run_state
 from ..domain import session as sessions
 from ..domain.checkpoint import CheckpointCommand, CheckpointOpened, CheckpointState
-from ..domain.commits import Streams
 from ..domain.envelope import APP, Meta, Principal, Recorded
 from ..domain.errors import BreadError
 from ..domain.events import Event, restore, topic_of
@@ -32,6 +31,7 @@ from ..domain.run import RunCommand
 from ..domain.run_events import RunStarted
 from ..domain.run_state import RunState
 from ..domain.session import SessionCommand, SessionState, session_stream
+from ..domain.streams import Streams
 
 
 class ManualClock:
@@ -171,6 +171,8 @@ class MemoryStreams:
         self._runs: dict[str, RunState] = {}
         self._checkpoints: dict[str, CheckpointState] = {}
         self._sessions: dict[str, SessionState] = {}
+        self._latest: dict[str, Event] = {}
+        self.worker: str | None = None
 
     # What a decision sees.
 
@@ -194,6 +196,7 @@ class MemoryStreams:
             seq = 0
             if root is not None:
                 seq = self._seqs[root] = self._seqs.get(root, 0) + 1
+                self._latest[root] = event
             meta = Meta(self.at, self._by, f"commit-{self._commits}", seq, root, session)
             recorded = (*recorded, Recorded(stream, version, stored(event), meta, self._position))
         if events:
@@ -206,6 +209,21 @@ class MemoryStreams:
             self._erased[root] = self._erased.get(root, 0) + 1
         for states in (self._runs, self._checkpoints, self._sessions):
             states.pop(stream, None)
+
+    def latest(self, root: str) -> Event | None:
+        return self._latest.get(root)
+
+    def performer(self, agent: str) -> str | None:
+        """`worker`, whatever the agent."""
+        return self.worker
+
+    def pending(self, root: str) -> list[tuple[str, str]]:
+        opened = (
+            (stream, first.event)
+            for stream, first in self._firsts()
+            if isinstance(first.event, CheckpointOpened) and first.event.root == root
+        )
+        return [(stream, event.run) for stream, event in opened if self.checkpoint(stream).status == "pending"]
 
     def run_of_key(self, key: str) -> str | None:
         keys = ((run_id, event.key) for run_id, event in self._started() if event.parent is None)
@@ -235,7 +253,7 @@ class MemoryStreams:
     def transaction(self, *, by: Principal = APP) -> Iterator[None]:
         """Everything that is appended inside becomes true together, or, when the block raises, not at all."""
         before = self._content()
-        self._by, self._commits = by, self._commits + 1
+        self._by, self._commits, self._latest = by, self._commits + 1, {}
         try:
             yield
         except BaseException:

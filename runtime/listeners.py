@@ -17,7 +17,7 @@ from ..domain.ports import Logged
 from ..projections.crumbs import AgentError, Crumb, HumanRequired
 from ..projections.render import RunInfo, crumb_of, run_of
 from ..transport.cursor import Cursor
-from . import reads
+from . import reads, tree_reads
 from .observer import Observer
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Listeners:
                 told = Told((foreign or seq) - 1)
             cursor, cut_off = Cursor(told.seq), False
             while cut_off or followed.latest > told.seq:
-                told.info = await self._read(engine, reads.run_info, root)
+                told.info = await self._read(engine, tree_reads.run_info, root)
                 observer = followed.observer = Observer(engine, told.info, cursor, at_rest=True)
                 observer.moved = followed.moved
                 try:

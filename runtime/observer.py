@@ -10,11 +10,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ..domain.errors import InvalidInput
-from ..domain.events import Erased
+from ..domain.errors import InvalidInput, NotFound
+from ..domain.events import Erased, Event
 from ..domain.messages import read_turn
 from ..domain.ports import Logged
 from ..domain.run_events import (
+    ChildReturned,
+    ChildStarted,
     ModelFailed,
     ModelResponded,
     Parked,
@@ -22,6 +24,7 @@ from ..domain.run_events import (
     RunCompleted,
     RunFailed,
     RunTaken,
+    Visibility,
 )
 from ..projections.crumbs import (
     AgentError,
@@ -34,17 +37,18 @@ from ..projections.crumbs import (
     ToolInputStart,
     ToolResultPartial,
 )
-from ..projections.render import RunInfo, crumb_of, run_of
+from ..projections.render import RunInfo, crumb_of, run_of, visible
 from ..transport.cursor import MAX_LIVE, Cursor
 from ..transport.local import HintFrame, Lagging, TextFrame
-from . import reads
+from . import reads, tree_reads
 
 if TYPE_CHECKING:
     from .engine import Engine
+    from .sqlite_journal import SQLiteJournal
 
 PAGE = 200
 _ENDS_ATTEMPT = (ModelResponded, ModelFailed, RunTaken, RunCancelled, RunFailed, Erased)
-_ENDS_ROOT = (RunCompleted, RunFailed, RunCancelled, Erased)
+_ENDS_RUN = (RunCompleted, RunFailed, RunCancelled, Erased)
 _HINTS: dict[str, type[Crumb]] = {
     "reasoning": ReasoningDelta,
     "input_start": ToolInputStart,
@@ -54,22 +58,46 @@ _HINTS: dict[str, type[Crumb]] = {
 }
 
 
+class Family:
+    """The runs of a tree, read once for all who observe it here: each of them sees every one of these runs."""
+
+    def __init__(self, root: RunInfo) -> None:
+        self.infos = {root.run_id: root}
+        self._reading = asyncio.Lock()
+
+    async def read(self, journal: SQLiteJournal, run_id: str) -> RunInfo:
+        async with self._reading:
+            if run_id not in self.infos:
+                self.infos |= await journal.ask(tree_reads.siblings, run_id)
+            return self.infos[run_id]
+
+
 class Observer:
-    """One reader of a root's log. `at_rest` ends it where the tree rests, too; otherwise only the root's end does.
+    """One reader of a root's log. `at_rest` ends it where the tree rests, too; otherwise only its end does.
+
+    `view` is the run that is looked at, by default the root: what is shown is the log filtered to its subtree.
 
     With `past_rests` it reads on over rests that were left again, to the one in which the tree is now.
     """
 
     def __init__(
-        self, engine: Engine, root: RunInfo, cursor: Cursor, *, at_rest: bool, past_rests: bool = False
+        self,
+        engine: Engine,
+        root: RunInfo,
+        cursor: Cursor,
+        *,
+        at_rest: bool,
+        past_rests: bool = False,
+        view: str | None = None,
     ) -> None:
+        self._view = view or root.run_id
         self._engine, self._root, self._at_rest = engine, root, at_rest
         self._first_rest = at_rest and not past_rests
-        self.seq = cursor.seq
+        self.seq = self._floors_from = cursor.seq
         self._texts: dict[int, int] = dict(cursor.texts)
         self._bases: dict[int, str] = {}
         self._floor: dict[str, int] = {}
-        self._infos = {root.run_id: root}
+        self._family = engine.families.setdefault(root.run_id, Family(root))
         self.moved = asyncio.Event()
         self.parked = False
         self._ended = False
@@ -92,7 +120,8 @@ class Observer:
                     if (piece := await self._live_text(frame)) is not None:
                         yield piece
                 elif isinstance(frame, HintFrame):
-                    yield self._hint(frame)
+                    if (hint := await self._hint(frame)) is not None:
+                        yield hint
                 elif frame.recorded.meta.seq == self.seq + 1:
                     for crumb in await self._show(frame):
                         yield crumb
@@ -142,7 +171,7 @@ class Observer:
             if page or self._ended:
                 return
             # Nothing new: the run may have ended before the cursor, or be gone with its session.
-            now = await self._engine.journal.ask(reads.standing, root)
+            now = await self._engine.journal.ask(reads.standing, root, self._view)
             if now.status is None:
                 for crumb in self._erased():
                     yield crumb
@@ -151,7 +180,7 @@ class Observer:
                 raise InvalidInput("INPUT_INVALID", f"cursor: {root} has no event {self.seq} yet", run_id=root)
             if now.seq == self.seq:
                 at_rest = self._at_rest and not self._first_rest and now.parked
-                self._ended = at_rest or now.status not in ("running", "suspended")
+                self._ended = at_rest or now.status not in ("running", "waiting", "suspended")
                 return
 
     def _erased(self) -> Iterator[Crumb]:
@@ -159,7 +188,10 @@ class Observer:
         yield from self._void(self._root)
         self._ended = True
         self.seq += 1
-        yield AgentError(**self._common(self._root), code="SESSION_DELETED", message="the session was deleted")
+        yield self._deleted(self._root)
+
+    def _deleted(self, info: RunInfo) -> Crumb:
+        return AgentError(**self._common(info), code="SESSION_DELETED", message="the session was deleted")
 
     # --- one entry
 
@@ -169,6 +201,8 @@ class Observer:
         recorded, event = entry.recorded, entry.recorded.event
         run_id, seq = run_of(entry), recorded.meta.seq
         info = None if run_id is None else await self._info(run_id)
+        if info is not None and not await self._sees(event, info):
+            info = None
         shown: list[Crumb] = []
         if info is not None and recorded.stream == run_id and isinstance(event, _ENDS_ATTEMPT):
             own = event.base if isinstance(event, ModelResponded) else None
@@ -180,10 +214,20 @@ class Observer:
             shown += self._rest_of_text(info, event, recorded.meta.at)
         elif info is not None and (crumb := crumb_of(entry, info, str(self.cursor))) is not None:
             shown.append(crumb)
+        if recorded.stream == self._view:
+            self._ended = isinstance(event, _ENDS_RUN)
+            if isinstance(event, Erased) and not shown:
+                shown.append(self._deleted(await self._info(self._view)))
         if recorded.stream == self._root.run_id:
             self.parked = isinstance(event, Parked)
-            self._ended = isinstance(event, _ENDS_ROOT) or (self._at_rest and self.parked)
+            self._ended |= self._at_rest and self.parked
         return shown
+
+    async def _sees(self, event: Event, info: RunInfo) -> bool:
+        child: Visibility = "passthrough"
+        if isinstance(event, ChildStarted | ChildReturned):
+            child = (await self._info(event.child)).links[-1].visibility
+        return visible(event, info, self._view, child)
 
     def _rest_of_text(self, info: RunInfo, event: ModelResponded, at: float) -> Iterator[Crumb]:
         """The text of a turn from where this observer stands: all of it, some, or nothing that is new."""
@@ -202,8 +246,10 @@ class Observer:
 
     async def _live_text(self, frame: TextFrame) -> Crumb | None:
         """A piece of text, if it goes on exactly where this observer stands; else the durable turn brings it."""
-        info = self._infos.get(frame.run_id)
-        if info is None or frame.base > self.seq or frame.base < await self._floor_of(frame):
+        if frame.base > self.seq:
+            return None
+        info = await self._seen(frame.run_id)
+        if info is None or frame.base < await self._floor_of(frame):
             return None
         seen = self._texts.get(frame.base, 0)
         text = frame.text[max(0, seen - frame.offset) :]
@@ -217,20 +263,29 @@ class Observer:
 
     async def _floor_of(self, frame: TextFrame) -> int:
         """Where the run's present attempt can have started at the earliest; what is still said of others is void."""
-        run_id, after = frame.run_id, frame.base
-        if run_id not in self._floor:
-            floor = after  # a cursor that is past the end of an attempt may meet its last words
-            while after < self.seq and (page := await self._engine.journal.log(self._root.run_id, after, PAGE)):
+        after, known = frame.base, self._floors_from
+        if frame.run_id not in self._floor and after < known:
+            # A cursor that is past the end of an attempt may meet its last words. What came after it was shown here.
+            while after < known and (page := await self._engine.journal.log(self._root.run_id, after, PAGE)):
                 for recorded in (entry.recorded for entry in page):
                     after = recorded.meta.seq
-                    if after <= self.seq and recorded.stream == run_id and isinstance(recorded.event, _ENDS_ATTEMPT):
-                        floor = after
-            self._floor[run_id] = floor
-        return self._floor[run_id]
+                    if after <= known and isinstance(recorded.event, _ENDS_ATTEMPT):
+                        self._floor[recorded.stream] = max(after, self._floor.get(recorded.stream, 0))
+            self._floors_from = frame.base
+        return self._floor.get(frame.run_id, frame.base)
 
-    def _hint(self, frame: HintFrame) -> Crumb:
-        info = self._infos.get(frame.run_id, self._root)
-        return _HINTS[frame.kind](**self._common(info), **frame.payload)
+    async def _hint(self, frame: HintFrame) -> Crumb | None:
+        info = await self._seen(frame.run_id)
+        return None if info is None else _HINTS[frame.kind](**self._common(info), **frame.payload)
+
+    async def _seen(self, run_id: str) -> RunInfo | None:
+        """A run whose words are shown here; None for one that is hidden, or gone."""
+        try:
+            info = await self._info(run_id)
+        except NotFound:
+            return None
+        links = info.below(self._view)
+        return None if links is None or any(link.visibility != "passthrough" for link in links) else info
 
     # --- what crumbs carry
 
@@ -252,7 +307,4 @@ class Observer:
         }
 
     async def _info(self, run_id: str) -> RunInfo:
-        info = self._infos.get(run_id)
-        if info is None:
-            info = self._infos[run_id] = await self._engine.journal.ask(reads.run_info, run_id)
-        return info
+        return self._family.infos.get(run_id) or await self._family.read(self._engine.journal, run_id)

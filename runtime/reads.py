@@ -15,9 +15,11 @@ from ..domain.ports import Logged
 from ..domain.run_events import Parked, Resumed, RunCompleted, RunStarted
 from ..domain.run_state import RunState
 from ..domain.session import session_stream
+from ..projections.crumbs import ParentView
 from ..projections.lists import Checkpoint, Page, Run, Session, checkpoint_view
-from ..projections.render import RunInfo, moment, output_of, subject_of
+from ..projections.render import moment, output_of, subject_of
 from ..transport.codec import decode_event
+from . import tree_reads as trees
 from .folds import fold_checkpoint, fold_run, fold_session
 from .sqlite import select_events
 
@@ -97,14 +99,6 @@ def run_state(cursor: sqlite3.Cursor, run_id: str) -> RunState:
     return state
 
 
-def run_info(cursor: sqlite3.Cursor, run_id: str) -> RunInfo:
-    cursor.execute("SELECT id, root, session, agent FROM bread_runs WHERE id = ?", (run_id,))
-    row = cursor.fetchone()
-    if row is None:
-        raise run_not_found(run_id)
-    return RunInfo(*row)
-
-
 def first_foreign(cursor: sqlite3.Cursor, root: str, position: int, before: int, worker: str) -> int | None:
     """The seq, below `before`, of a root's first event after a position of the store that another worker wrote."""
     cursor.execute(
@@ -146,11 +140,12 @@ class Idle:
     run_id: str
     agent: str
     owner: str | None
+    root: str
 
 
 def idle_work(cursor: sqlite3.Cursor) -> list[Idle]:
     """Every run with work and its owner: a short list, since parked and ended runs have none."""
-    cursor.execute("SELECT id, agent, owner FROM bread_runs WHERE status = 'running' ORDER BY id")
+    cursor.execute("SELECT id, agent, owner, root FROM bread_runs WHERE status = 'running' ORDER BY id")
     return [Idle(*row) for row in cursor.fetchall()]
 
 
@@ -165,7 +160,7 @@ def overdue(cursor: sqlite3.Cursor, at: float) -> list[str]:
 # --- lists ------------------------------------------------------------------------------------------------------------
 
 
-def _page_start(cursor_text: str | None) -> int:
+def page_start(cursor_text: str | None) -> int:
     if cursor_text is None:
         return 0
     if not isinstance(cursor_text, str) or not re.fullmatch("[0-9]{1,18}", cursor_text):
@@ -197,7 +192,7 @@ def list_checkpoints(
 ) -> Page[Checkpoint]:
     """Pending questions, oldest first. `filters` maps columns of ours (agent, tool, session, kind) to values."""
     check_choice("kind", filters.get("kind"), get_args(CheckpointKind))
-    where, values = ["c.status = 'pending'", "c.tenant = ?", "c.position > ?"], [tenant, _page_start(after)]
+    where, values = ["c.status = 'pending'", "c.tenant = ?", "c.position > ?"], [tenant, page_start(after)]
     for column, value in filters.items():
         where.append(f"c.{column} = ?")
         values.append(value)
@@ -205,15 +200,26 @@ def list_checkpoints(
         where.append("c.kind <> 'delegation'" if answerable else "c.kind = 'delegation'")
     _where_tags(where, values, tags, "c.session")
     cursor.execute(
-        "SELECT e.originator_id, e.originator_version, e.topic, e.state, e.rowid FROM bread_checkpoints c"  # noqa: S608
-        f" JOIN stored_events e ON e.rowid = c.position WHERE {' AND '.join(where)} ORDER BY c.position LIMIT ?",
+        "SELECT e.originator_id, e.originator_version, e.topic, e.state, e.rowid, c.id, c.kind, c.run, c.created"  # noqa: S608
+        " FROM bread_checkpoints c JOIN stored_events e ON e.rowid = c.position"
+        f" WHERE {' AND '.join(where)} ORDER BY c.position LIMIT ?",
         (*values, limit + 1),
     )
-    found = [decode_event(*row) for row in cursor.fetchall()]
-    items = [
-        checkpoint_view(r.stream, r.event, r.meta.at) for r in found[:limit] if isinstance(r.event, CheckpointOpened)
-    ]
-    return Page(items, str(found[limit - 1].position) if len(found) > limit else None)
+    rows = cursor.fetchall()
+    items = [_listed(cursor, row) for row in rows[:limit]]
+    return Page(items, str(rows[limit - 1][4]) if len(rows) > limit else None)
+
+
+def _listed(cursor: sqlite3.Cursor, row: Sequence[Any]) -> Checkpoint:
+    *stored, checkpoint_id, kind, run_id, created = row
+    if kind == "delegation":
+        return trees.delegation_view(cursor, checkpoint_id, run_id, created)
+    recorded = decode_event(*stored)
+    if not isinstance(recorded.event, CheckpointOpened):
+        raise StoreUnreadable("STORE_INVALID", f"the list does not fit the log at {checkpoint_id}: rebuild the views")
+    return checkpoint_view(
+        checkpoint_id, recorded.event, recorded.meta.at, trees.remaining_of(cursor, recorded.event.parent)
+    )
 
 
 def _where_tags(where: list[str], values: list[Any], tags: Mapping[str, str], session: str) -> None:
@@ -225,8 +231,11 @@ def _where_tags(where: list[str], values: list[Any], tags: Mapping[str, str], se
 def get_checkpoint(cursor: sqlite3.Cursor, checkpoint_id: str) -> Checkpoint:
     """A question, pending or settled, with who answered what and when."""
     events = stream(cursor, checkpoint_id)
+    if not events:
+        return trees.get_delegation(cursor, checkpoint_id)
     state = fold_checkpoint(checkpoint_id, events)
-    view = checkpoint_view(checkpoint_id, state.asked, events[0].meta.at)
+    remaining = trees.remaining_of(cursor, state.asked.parent)
+    view = checkpoint_view(checkpoint_id, state.asked, events[0].meta.at, remaining)
     if state.status == "pending":
         return view
     last = events[-1]
@@ -240,17 +249,22 @@ def get_checkpoint(cursor: sqlite3.Cursor, checkpoint_id: str) -> Checkpoint:
     return view.model_copy(update={"status": state.status, "version": state.version, "comment": comment, **settled})
 
 
-_RUN = "SELECT id, root, session, agent, status, owner, created, updated, code FROM bread_runs"
+_RUN = (
+    "SELECT id, root, session, agent, status, owner, created, updated, code, kind, parent, slot, link FROM bread_runs"
+)
 
 
 def _run_of_row(row: sqlite3.Row, **more: Any) -> Run:
-    run_id, root, session, agent, status, owner, created, updated, code = row
+    run_id, root, session, agent, status, owner, created, updated, code, kind, parent, slot, link = row
+    hangs = None if parent is None else ParentView(run_id=parent, root_run_id=root, kind=link, slot=slot)
     return Run(
         id=run_id,
+        kind=kind,
+        parent=hangs,
         root_run_id=root,
         session_id=session,
         agent_id=agent,
-        status=status,
+        status="running" if status == "waiting" else status,
         owner=owner,
         created_at=moment(created),
         updated_at=moment(updated),
@@ -270,7 +284,7 @@ def get_run(cursor: sqlite3.Cursor, run_id: str) -> Run:
     ended = next((e for e in with_subjects(cursor, events[-1:])), None)
     return _run_of_row(
         row,
-        checkpoints=state.questions,
+        checkpoints=tuple(trees.pending_below(cursor, run_id)) if state.children else state.questions,
         input=events[0].event.input,
         output=_output(ended) if state.status == "completed" else None,
         message=state.message,
@@ -284,10 +298,22 @@ def _output(entry: Logged | None) -> Any:
 
 
 def list_runs(cursor: sqlite3.Cursor, *, tenant: str, filters: Filters, limit: int, before: str | None) -> Page[Run]:
-    """Runs, newest first; without inputs and outputs. `filters`: agent, status, session."""
+    """Runs, newest first; without inputs and outputs. `filters`: agent, status, session, root.
+
+    Those of a tree are listed with `root`; without it only roots are.
+    """
     check_choice("status", filters.get("status"), RUN_STATUSES)
     where, values = ["tenant = ?"], [tenant]
+    if "root" not in filters:
+        where.append("parent IS NULL")
     for column, value in filters.items():
+        if column == "root":
+            where.append("(id = ? OR (root = ? AND parent IS NOT NULL))")
+            values += [value, value]
+            continue
+        if (column, value) == ("status", "running"):
+            where.append("status IN ('running', 'waiting')")
+            continue
         where.append(f"{column} = ?")
         values.append(value)
     if before is not None:
@@ -334,13 +360,13 @@ def idle_sessions(
     cursor: sqlite3.Cursor, *, tenant: str, idle_before: float, tags: Mapping[str, str], keep_pending: bool
 ) -> list[str]:
     """Sessions that nothing has happened in since `idle_before` (unix seconds); running ones are spared."""
-    spared = ("running", "suspended") if keep_pending else ("running", "running")
+    spared = ("running", "waiting", "suspended" if keep_pending else "running")
     where, values = ["s.tenant = ?"], [tenant]
     _where_tags(where, values, tags, "s.id")
     cursor.execute(
         f"SELECT s.id FROM bread_sessions s WHERE {' AND '.join(where)}"  # noqa: S608
         " AND COALESCE((SELECT MAX(r.updated) FROM bread_runs r WHERE r.session = s.id), s.created) < ?"
-        " AND NOT EXISTS (SELECT 1 FROM bread_runs r WHERE r.session = s.id AND r.status IN (?, ?)) ORDER BY s.id",
+        " AND NOT EXISTS (SELECT 1 FROM bread_runs r WHERE r.session = s.id AND r.status IN (?, ?, ?)) ORDER BY s.id",
         (*values, idle_before, *spared),
     )
     return [row[0] for row in cursor.fetchall()]
@@ -355,15 +381,15 @@ def session_events(cursor: sqlite3.Cursor, session_id: str) -> list[list[Recorde
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a root's log stands at one moment. `status` is None if the run is not there."""
+    """Where a root's log stands at one moment. `status` is that of the run that is looked at; None: it is not there."""
 
     status: str | None
     seq: int
     parked: bool
 
 
-def standing(cursor: sqlite3.Cursor, root: str) -> Standing:
-    cursor.execute("SELECT status FROM bread_runs WHERE id = ?", (root,))
+def standing(cursor: sqlite3.Cursor, root: str, view: str) -> Standing:
+    cursor.execute("SELECT status FROM bread_runs WHERE id = ?", (view,))
     row = cursor.fetchone()
     cursor.execute(
         "SELECT l.seq, e.topic FROM bread_log l JOIN stored_events e ON e.rowid = l.position WHERE l.root = ?"

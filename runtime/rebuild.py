@@ -18,6 +18,7 @@ from ..projections.rows import (
     RUN_COLUMNS,
     SESSION_COLUMNS,
     checkpoint_row,
+    delegation_row,
     run_row,
     session_row,
     tag_rows,
@@ -25,6 +26,7 @@ from ..projections.rows import (
 from ..transport.codec import decode_event
 from .folds import fold_checkpoint, fold_run, fold_session
 from .sqlite import PUT_CHECKPOINT, PUT_RUN, PUT_SESSION, SQLiteStore
+from .sqlite_log import SCHEMA_VERSION, create_views
 
 _TABLES = {"bread_runs": RUN_COLUMNS, "bread_checkpoints": CHECKPOINT_COLUMNS, "bread_sessions": SESSION_COLUMNS}
 _PUT = {"bread_runs": PUT_RUN, "bread_checkpoints": PUT_CHECKPOINT, "bread_sessions": PUT_SESSION}
@@ -34,11 +36,13 @@ MAX_PROBLEMS = 100
 
 @dataclass
 class StreamRows:
-    """What one stream gives to the views: at most one row of one table, tags, and its places in a root's log."""
+    """What one stream gives to the views: at most one row of one table, tags, what a supervisor waits for, and its
+    places in a root's log."""
 
     table: str | None = None
     row: dict[str, Any] = field(default_factory=dict)
     tags: list[tuple[str, str, str]] = field(default_factory=list)
+    delegation: dict[str, Any] | None = None
     log: list[tuple[str, int, int]] = field(default_factory=list)
 
 
@@ -58,7 +62,8 @@ def rows_of(stream: str, events: list[Recorded]) -> StreamRows:
         run = fold_run(stream, events)
         if run.status == "erased":
             return StreamRows()
-        found = StreamRows("bread_runs", run_row(run, events[0], events[-1]))
+        row, delegation = run_row(run, events[0], events[-1]), delegation_row(run, events[0], events[-1])
+        found = StreamRows("bread_runs", row, delegation=delegation)
     found.log = [(e.meta.root, e.meta.seq, e.position) for e in events if e.meta.root is not None]
     return found
 
@@ -108,6 +113,9 @@ def check(cursor: sqlite3.Cursor, progress: Callable[[int], None] = lambda strea
         if found.table is not None:
             counts[found.table] += 1
             _compare_row(cursor, found, report)
+        if found.delegation is not None:
+            counts["bread_checkpoints"] += 1
+            _compare_row(cursor, StreamRows("bread_checkpoints", found.delegation), report)
         for root, seq, position in found.log:
             cursor.execute("SELECT position FROM bread_log WHERE root = ? AND seq = ?", (root, seq))
             row = cursor.fetchone()
@@ -148,16 +156,43 @@ def _compare_counts(cursor: sqlite3.Cursor, counts: dict[str, int], report: Repo
 def rebuild(store: SQLiteStore) -> int:
     """Replace the views by what the log gives, in one transaction. Gives the number of streams."""
     with store.write() as tx:
-        cursor = tx.cursor
         for table in _VIEWS:
-            cursor.execute(f"DELETE FROM {table}")  # noqa: S608
-        streams = 0
-        for stream, stored in _streams(cursor):
-            streams += 1
-            found = rows_of(stream, [decode_event(*row) for row in stored])
-            if found.table is not None:
-                cursor.execute(_PUT[found.table], found.row)
-            cursor.executemany("INSERT INTO bread_tags (key, value, session) VALUES (?,?,?)", found.tags)
-            cursor.executemany("INSERT INTO bread_log (root, seq, position) VALUES (?,?,?)", found.log)
+            tx.cursor.execute(f"DELETE FROM {table}")  # noqa: S608
         tx.wrote = True
+        return _fill(tx.cursor)
+
+
+def upgrade(store: SQLiteStore) -> None:
+    """Make the views of a file of an older release anew, in one transaction; nothing for one of this schema."""
+    if _schema(store) == SCHEMA_VERSION:
+        return
+    with store.write() as tx:
+        tx.cursor.execute("PRAGMA user_version")
+        if tx.cursor.fetchone()[0] == SCHEMA_VERSION:
+            return  # another process was faster
+        for table in _VIEWS:
+            tx.cursor.execute(f"DROP TABLE {table}")
+        for statement in create_views():
+            tx.cursor.execute(statement)
+        _fill(tx.cursor)
+        tx.wrote = True
+
+
+def _schema(store: SQLiteStore) -> int:
+    with store.read() as cursor:
+        cursor.execute("PRAGMA user_version")
+        return int(cursor.fetchone()[0])
+
+
+def _fill(cursor: sqlite3.Cursor) -> int:
+    streams = 0
+    for stream, stored in _streams(cursor):
+        streams += 1
+        found = rows_of(stream, [decode_event(*row) for row in stored])
+        if found.table is not None:
+            cursor.execute(_PUT[found.table], found.row)
+        if found.delegation is not None:
+            cursor.execute(PUT_CHECKPOINT, found.delegation)
+        cursor.executemany("INSERT INTO bread_tags (key, value, session) VALUES (?,?,?)", found.tags)
+        cursor.executemany("INSERT INTO bread_log (root, seq, position) VALUES (?,?,?)", found.log)
     return streams

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 from ..domain.checkpoint import CheckpointState
@@ -22,12 +20,13 @@ from ..projections.rows import (
     RUN_COLUMNS,
     SESSION_COLUMNS,
     checkpoint_row,
+    delegation_row,
     run_row,
     session_row,
     tag_rows,
 )
 from ..transport.codec import decode_event, stored_form
-from .sqlite_log import APPLICATION_ID, LOCK_TIMEOUT, SCHEMA_VERSION, EventLog, connect
+from .sqlite_log import LOCK_TIMEOUT, EventLog, connect
 from .unit import Collision, Spoiled
 
 ROWS = 1000  # a statement; SQLite takes 32,766 values
@@ -113,6 +112,7 @@ class SQLiteTransaction:
         for one in ids:
             if kind == "run":
                 self._execute("DELETE FROM bread_runs WHERE id = ?", (one,))
+                self._execute("DELETE FROM bread_checkpoints WHERE run = ? AND kind = 'delegation'", (one,))
                 self._execute("DELETE FROM bread_log WHERE root = ?", (one,))
             elif kind == "checkpoint":
                 self._execute("DELETE FROM bread_checkpoints WHERE id = ?", (one,))
@@ -122,6 +122,10 @@ class SQLiteTransaction:
 
     def put_run(self, state: RunState, events: Sequence[Recorded]) -> None:
         self._execute(PUT_RUN, run_row(state, events[0], events[-1]))
+        if state.children and state.kind == "agent":
+            self._execute("DELETE FROM bread_checkpoints WHERE run = ? AND kind = 'delegation'", (state.id,))
+            if (waits := delegation_row(state, events[0], events[-1])) is not None:
+                self._execute(PUT_CHECKPOINT, waits)
 
     def put_checkpoint(self, state: CheckpointState, events: Sequence[Recorded]) -> None:
         self._execute(PUT_CHECKPOINT, checkpoint_row(state, events[0], events[-1]))
@@ -141,10 +145,19 @@ class SQLiteTransaction:
 
     def active_roots(self, session: str) -> list[str]:
         self._execute(
-            "SELECT id FROM bread_runs WHERE session = ? AND parent IS NULL AND status IN ('running', 'suspended')",
+            "SELECT id FROM bread_runs WHERE session = ? AND parent IS NULL"
+            " AND status IN ('running', 'waiting', 'suspended')",
             (session,),
         )
         return [row[0] for row in self.cursor.fetchall()]
+
+    def pending(self, root: str) -> list[tuple[str, str]]:
+        self._execute(
+            "SELECT id, run FROM bread_checkpoints"
+            " WHERE root = ? AND run <> root AND status = 'pending' AND kind <> 'delegation' ORDER BY position",
+            (root,),
+        )
+        return [(row[0], row[1]) for row in self.cursor.fetchall()]
 
     def has_other_roots(self, session: str, run_id: str) -> bool:
         self._execute(
@@ -163,7 +176,9 @@ class SQLiteTransaction:
     def owned(self, session: str) -> tuple[list[str], list[str]]:
         self._execute("SELECT id FROM bread_runs WHERE session = ? ORDER BY id", (session,))
         run_ids = [row[0] for row in self.cursor.fetchall()]
-        self._execute("SELECT id FROM bread_checkpoints WHERE session = ? ORDER BY id", (session,))
+        self._execute(
+            "SELECT id FROM bread_checkpoints WHERE session = ? AND kind <> 'delegation' ORDER BY id", (session,)
+        )
         return run_ids, [row[0] for row in self.cursor.fetchall()]
 
 
@@ -199,7 +214,7 @@ class SQLiteStore:
     @contextmanager
     def write(self) -> Iterator[SQLiteTransaction]:
         # A cursor that is left open in the middle of its rows would stand in the way of VACUUM.
-        with _translated(), self._writing, closing(self._writer.cursor()) as cursor:
+        with translated(), self._writing, closing(self._writer.cursor()) as cursor:
             _begin_immediate(cursor)
             tx = SQLiteTransaction(cursor)
             try:
@@ -220,7 +235,7 @@ class SQLiteStore:
 
         Where somebody is in the way it is left for the next time, and `residue` says so.
         """
-        with _translated(), self._writing, closing(self._writer.cursor()) as cursor:
+        with translated(), self._writing, closing(self._writer.cursor()) as cursor:
             due = cursor.execute("SELECT 1 FROM bread_scrub").fetchone() is not None
             if due and not self._briefly(cursor, self._vacuum, SCRUB_WAIT_MS):
                 return
@@ -240,7 +255,7 @@ class SQLiteStore:
         try:
             return work(cursor)
         except sqlite3.OperationalError as error:
-            if not _is_busy(error):
+            if not is_busy(error):
                 raise
             return False
         finally:
@@ -248,7 +263,7 @@ class SQLiteStore:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Cursor]:
-        with _translated(), self._reading:
+        with translated(), self._reading:
             connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
             if connection is None:
                 connection = self._local.connection = connect(self.database)
@@ -290,18 +305,18 @@ def _begin_immediate(cursor: sqlite3.Cursor) -> None:
         try:
             cursor.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            if not _is_busy(error) or time.monotonic() > deadline:
+            if not is_busy(error) or time.monotonic() > deadline:
                 raise
         else:
             return
 
 
-def _is_busy(error: sqlite3.Error) -> bool:
+def is_busy(error: sqlite3.Error) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def translated() -> Iterator[None]:
     """The driver's errors in our terms: undecided (STORE_UNAVAILABLE), or a file that cannot be read."""
     try:
         yield
@@ -322,78 +337,6 @@ def _in_our_terms(error: BaseException | None) -> BreadError | None:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreUnreadable("STORE_INVALID", f"the database is damaged or not one of bread's: {error}")
-    if _is_busy(error):
+    if is_busy(error):
         return StoreUnavailable(f"another process held the database for more than {LOCK_TIMEOUT} s")
     return StoreUnavailable(f"the database does not work: {error}")
-
-
-def open_sqlite(path: str | None, name: str) -> SQLiteStore:
-    """Open or create a database file (None: in memory, under `name`).
-
-    Raises StoreUnreadable (STORE_INVALID) for a file that is damaged, foreign, or of a newer release, and
-    StoreUnavailable where it cannot be opened or written.
-    """
-    if path is None:
-        database = f"file:{name}?mode=memory&cache=shared"
-    else:
-        file = Path(path).expanduser().absolute()
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreUnavailable(f"cannot make the folder {file.parent}: {error.strerror}") from error
-        if not os.access(file if file.exists() else file.parent, os.W_OK):
-            raise StoreUnavailable(f"cannot write {file}: permission denied")
-        _check_file(file)
-        database = file.as_uri()
-    try:
-        with _translated():
-            return _open(database)
-    except (StoreUnavailable, StoreUnreadable) as error:
-        raise type(error)(*_opening(error, path)) from error
-
-
-def _open(database: str) -> SQLiteStore:
-    # SQLite does not wait for others where a new file is switched to WAL, and many processes may open it at once.
-    deadline = time.monotonic() + LOCK_TIMEOUT
-    while True:
-        try:
-            return SQLiteStore(database, EventLog(database))
-        except Exception as error:
-            cause = error if isinstance(error, sqlite3.Error) else error.__cause__
-            if not isinstance(cause, sqlite3.Error) or not _is_busy(cause) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.005)
-
-
-def _opening(error: StoreUnavailable | StoreUnreadable, path: str | None) -> tuple[str, ...]:
-    message = f"cannot open {path or 'memory'}: {error.message}"
-    return (message,) if isinstance(error, StoreUnavailable) else (error.code, message)
-
-
-def _check_file(file: Path) -> None:
-    """Refuse what is not ours before anything is written to it."""
-    if file.is_dir():
-        raise StoreUnavailable(f"cannot open {file}: it is a folder")
-    if not file.exists() or file.stat().st_size == 0:
-        return
-    try:
-        with _translated():
-            connection = sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)
-            try:
-                ours = connection.execute("PRAGMA application_id").fetchone()[0]
-                version = connection.execute("PRAGMA user_version").fetchone()[0]
-                tables = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
-            finally:
-                connection.close()
-    except StoreUnreadable as error:
-        raise StoreUnreadable("STORE_INVALID", f"{file} is not a bread database: {error.message}") from error
-    if tables and ours != APPLICATION_ID:
-        raise StoreUnreadable("STORE_INVALID", f"{file} is a database of another program; nothing was changed")
-    if version > SCHEMA_VERSION:
-        raise StoreUnreadable(
-            "STORE_INVALID",
-            f"{file} was written by a newer release (schema {version}, this one knows {SCHEMA_VERSION})",
-        )
-
-
-__all__ = ["EventLog", "SQLiteStore", "open_sqlite"]

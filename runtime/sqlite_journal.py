@@ -17,8 +17,9 @@ from ..domain.ports import Commit, Decision, Logged
 from . import reads, rebuild
 from .journal import Fault, GroupCommit
 from .rebuild import Report
-from .sqlite import SQLiteStore, open_sqlite
+from .sqlite import SQLiteStore
 from .sqlite_log import connect
+from .sqlite_open import open_sqlite
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -41,6 +42,7 @@ class SQLiteJournal:
     ) -> None:
         self.worker, self.path = worker, path
         self.store: SQLiteStore = open_sqlite(path, worker)
+        rebuild.upgrade(self.store)
         self.writer = GroupCommit(self.store, worker, clock=clock, fault=fault, always_replay=always_replay)
         self.on_foreign: Callable[[list[Logged]], None] = lambda events: None
         self.queries = 0

@@ -25,7 +25,7 @@ from ..domain.envelope import Recorded
 from ..transport.codec import decode_event, stored_form
 
 APPLICATION_ID = 0x62726561  # "brea", in the header of every file of ours
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 LOCK_TIMEOUT = 30
 
 EVENTS = """CREATE TABLE IF NOT EXISTS stored_events (
@@ -34,9 +34,9 @@ EVENTS = """CREATE TABLE IF NOT EXISTS stored_events (
     UNIQUE (originator_id, originator_version))"""
 VIEWS = {
     "bread_log": "(root TEXT, seq INTEGER, position INTEGER NOT NULL, PRIMARY KEY (root, seq)) WITHOUT ROWID",
-    "bread_runs": """(id TEXT PRIMARY KEY, root TEXT NOT NULL, parent TEXT, session TEXT NOT NULL, tenant TEXT NOT NULL,
-        agent TEXT NOT NULL, status TEXT NOT NULL, owner TEXT, idempotency_key TEXT, code TEXT,
-        created REAL NOT NULL, updated REAL NOT NULL) WITHOUT ROWID""",
+    "bread_runs": """(id TEXT PRIMARY KEY, root TEXT NOT NULL, parent TEXT, slot TEXT, link TEXT,
+        kind TEXT NOT NULL, session TEXT NOT NULL, tenant TEXT NOT NULL, agent TEXT NOT NULL, status TEXT NOT NULL,
+        owner TEXT, idempotency_key TEXT, code TEXT, created REAL NOT NULL, updated REAL NOT NULL) WITHOUT ROWID""",
     "bread_checkpoints": """(id TEXT PRIMARY KEY, run TEXT NOT NULL, root TEXT NOT NULL, session TEXT NOT NULL,
         tenant TEXT NOT NULL, agent TEXT NOT NULL, tool TEXT NOT NULL, kind TEXT NOT NULL, status TEXT NOT NULL,
         deadline REAL, position INTEGER NOT NULL, created REAL NOT NULL, settled REAL) WITHOUT ROWID""",
@@ -45,15 +45,28 @@ VIEWS = {
 }
 INDEXES = (
     "bread_runs_session ON bread_runs (session, id)",
+    "bread_runs_children ON bread_runs (root, id) WHERE parent IS NOT NULL",
     "bread_runs_status ON bread_runs (status, id)",
+    "bread_loops ON stored_events (rowid) WHERE topic = 'run.loop_started@1'",
     "bread_checkpoints_session ON bread_checkpoints (session)",
+    "bread_delegations ON bread_checkpoints (run) WHERE kind = 'delegation'",
     "bread_pending ON bread_checkpoints (tenant, position) WHERE status = 'pending'",
     "bread_pending_agent ON bread_checkpoints (tenant, agent, position) WHERE status = 'pending'",
+    "bread_pending_children ON bread_checkpoints (root, position) WHERE status = 'pending' AND run <> root",
     "bread_pending_tool ON bread_checkpoints (tenant, tool, position) WHERE status = 'pending'",
     "bread_pending_deadline ON bread_checkpoints (deadline) WHERE status = 'pending' AND deadline IS NOT NULL",
     "bread_tags_session ON bread_tags (session)",
 )
 UNIQUE_KEY = "bread_runs_key ON bread_runs (tenant, idempotency_key) WHERE idempotency_key IS NOT NULL"
+
+
+def create_views() -> list[str]:
+    """The statements that make what is missing of the views, and mark the file as one of this schema."""
+    tables = [f"CREATE TABLE IF NOT EXISTS {name} {columns}" for name, columns in VIEWS.items()]
+    indexes = [f"CREATE INDEX IF NOT EXISTS {index}" for index in INDEXES]
+    unique = f"CREATE UNIQUE INDEX IF NOT EXISTS {UNIQUE_KEY}"
+    marks = [f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {SCHEMA_VERSION}"]
+    return [*tables, *indexes, unique, *marks]
 
 
 class PlainTranscoder(Transcoder):
@@ -116,17 +129,13 @@ class EventRecorder(SQLiteApplicationRecorder):
         )
 
     def construct_create_table_statements(self) -> list[str]:
-        tables = [f"CREATE TABLE IF NOT EXISTS {name} {columns}" for name, columns in VIEWS.items()]
-        tables.append("CREATE TABLE IF NOT EXISTS bread_scrub (due INTEGER PRIMARY KEY)")
-        indexes = [f"CREATE INDEX IF NOT EXISTS {index}" for index in INDEXES]
-        unique = f"CREATE UNIQUE INDEX IF NOT EXISTS {UNIQUE_KEY}"
-        marks = [f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {SCHEMA_VERSION}"]
-        return [EVENTS, *tables, *indexes, unique, *marks]
+        return [EVENTS, "CREATE TABLE IF NOT EXISTS bread_scrub (due INTEGER PRIMARY KEY)", *create_views()]
 
     def _create_table(self, c: SQLiteCursor) -> None:
-        # Nothing is written where everything is there: many processes may open one file at once.
+        # Nothing is written where everything is there: many processes may open one file at once. The views of an
+        # older file are made anew by runtime/rebuild.py.
         c.execute("PRAGMA user_version")
-        if c.fetchone()[0] < SCHEMA_VERSION:
+        if c.fetchone()[0] == 0:
             super()._create_table(c)
 
 

@@ -56,6 +56,7 @@ class Tool:
     context_parameter: str | None
     scope: Literal["tool", "core"] = "tool"
     skill: str | None = None
+    composes: bool = False
 
     @property
     def model_name(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from ..domain import checkpoint as questions
@@ -56,6 +56,9 @@ class WriteTransaction(Protocol):
 
     def active_roots(self, session: str) -> list[str]: ...
 
+    def pending(self, root: str) -> list[tuple[str, str]]:
+        """The open questions of a root's children, oldest first: checkpoint and run."""
+
     def has_other_roots(self, session: str, run_id: str) -> bool: ...
 
     def last_activity(self, session: str) -> float: ...
@@ -64,10 +67,19 @@ class WriteTransaction(Protocol):
 
 
 class Unit:
-    """One decision's view of the streams: what it read, what it appends. Implements domain.commits.Streams."""
+    """One decision's view of the streams: what it read, what it appends. Implements domain.streams.Streams."""
 
-    def __init__(self, tx: WriteTransaction, cache: Mapping[str, RunState], stamp: Stamp, *, fresh: bool) -> None:
+    def __init__(
+        self,
+        tx: WriteTransaction,
+        cache: Mapping[str, RunState],
+        stamp: Stamp,
+        *,
+        fresh: bool,
+        performs: Callable[[str], bool] = lambda agent: False,
+    ) -> None:
         self.at = stamp.at
+        self._performs = performs
         self._tx, self._cache, self._stamp, self._fresh = tx, cache, stamp, fresh
         self.runs: dict[str, RunState] = {}
         self.history: dict[str, list[Recorded]] = {}
@@ -77,6 +89,7 @@ class Unit:
         self.erasures: list[tuple[str, int]] = []
         self.assumed: dict[str, int] = {}
         self._places: dict[str, tuple[int, str | None]] = {}
+        self._latest: dict[str, Event] = {}
 
     # --- Streams
 
@@ -120,6 +133,8 @@ class Unit:
                 version = self.checkpoint(stream).version + 1
                 self.checkpoints[stream] = questions.evolve(self.checkpoints[stream], event)
             self.appended.append(Recorded(stream, version, event, self._meta(root, session)))
+            if root is not None:
+                self._latest[root] = event
 
     def _meta(self, root: str | None, session: str) -> Meta:
         s = self._stamp
@@ -132,6 +147,22 @@ class Unit:
 
     def erase(self, stream: str, keep: int) -> None:
         self.erasures.append((stream, keep))
+
+    def latest(self, root: str) -> Event | None:
+        return self._latest.get(root)
+
+    def performer(self, agent: str) -> str | None:
+        return self._stamp.worker if self._performs(agent) else None
+
+    def pending(self, root: str) -> Sequence[tuple[str, str]]:
+        """What the root asks, then what the views say of its children, as this decision has changed it."""
+        found = dict.fromkeys(self.run(root).questions, root) | dict(self._tx.pending(root))
+        for checkpoint_id, state in self.checkpoints.items():
+            if state.question is not None and state.question.root == root and state.status == "pending":
+                found.setdefault(checkpoint_id, state.question.run)
+            elif state.status != "pending":
+                found.pop(checkpoint_id, None)
+        return list(found.items())
 
     def run_of_key(self, key: str) -> str | None:
         return self._tx.run_of_key(self._stamp.tenant, key)

@@ -18,6 +18,11 @@ def trials(quick: int, soak: int) -> int:
     return soak if scale == "soak" else max(1, int(quick * float(scale)))
 
 
+def soaking() -> bool:
+    """Whether what is drawn by chance shall be another thing each time."""
+    return os.environ.get("BREAD_TRIALS", "1") != "1"
+
+
 async def read(stream: AsyncIterable[AnyCrumb]) -> list[AnyCrumb]:
     """Every crumb of a stream."""
     return [crumb async for crumb in stream]

@@ -22,13 +22,14 @@ LINES = {
     "restarts and other processes": range(65, 69),
     "skills": range(70, 73),
     "deletion and cleanup": range(73, 79),
+    "pipelines": range(79, 96),
+    "supervisors": range(98, 114),
+    "loops": {*range(114, 122)} - {119},
     "crumbs": [122, 123, 124, 129, 130, 133, 134],
     "command line": range(152, 158),
 }
 LINES_LATER = {
     63: "issue 6: PostgreSQL",
-    68: "issue 4: parallel branches and delegations",
-    78: "issue 4: child runs",
 }
 
 FAULTS = [
@@ -36,7 +37,6 @@ FAULTS = [
     *(35, 37, 39, 40, 43, 44, 45, 46, 47, 48, 49, 50, 51, 53, 54, 55, 56, 58, 59, 60, 61, 63),
 ]
 FAULTS_LATER = {
-    **dict.fromkeys((6, 9, 10, 12, 13, 33, 45, 47, 50), "issue 4: pipelines, loops, supervisors"),
     53: "issue 5: SSE",
     56: "issue 6: leases of workers that hang",
 }
@@ -45,10 +45,13 @@ FAULTS_LATER = {
 CODES = {
     "AGENT_ERROR",
     "AGENT_NOT_FOUND",
+    "AGGREGATE_ERROR",
     "APP_NOT_FOUND",
     "CHECKPOINT_NOT_FOUND",
     "CONCURRENCY_LIMIT",
     "CONFIG_INVALID",
+    "DELEGATE_AGENT_NOT_CONFIGURED",
+    "DELEGATION_LIMIT",
     "DEMO_BUSY",
     "EVENT_UNKNOWN",
     "EXPIRED",
@@ -59,11 +62,17 @@ CODES = {
     "INVALID_NAME",
     "INVALID_PERMISSION",
     "LOG_DAMAGED",
+    "LOOP_AGENT_NOT_IN_POOL",
+    "LOOP_ALREADY_ACTIVE",
+    "LOOP_ERROR",
+    "LOOP_NOT_FOUND",
     "MODEL_ERROR",
     "MODEL_NOT_READY",
     "NOT_OPEN",
     "NOT_STARTED",
+    "NO_ACTIVE_LOOP",
     "OUTPUT_INVALID",
+    "PIPELINE_NOT_FOUND",
     "PROMISE_BROKEN",
     "PROTOCOL_DECODE_ERROR",
     "REJECTED",
@@ -80,6 +89,7 @@ CODES = {
     "STEPS_EXCEEDED",
     "STORE_INVALID",
     "STORE_UNAVAILABLE",
+    "SUPERVISOR_CHECKPOINT_NOT_RESUMABLE",
     "TOOL_ERROR",
     "TOOL_NAME_COLLISION",
     "TOOL_NOT_FOUND",

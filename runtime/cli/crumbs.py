@@ -12,11 +12,20 @@ from ...projections.crumbs import (
     HumanDiscarded,
     HumanRequired,
     HumanResumed,
+    LoopEnd,
+    LoopIterationEnd,
+    LoopIterationStart,
+    LoopStart,
     ModelRetry,
     ReasoningDelta,
     RunEnd,
     RunRetry,
     RunStart,
+    StepEnd,
+    StepError,
+    StepStart,
+    SubagentEnd,
+    SubagentStart,
     TextDelta,
     TextReset,
     ToolCall,
@@ -95,6 +104,25 @@ class CrumbPrinter:
                 self._line(crumb, crumb.verdict, f"{who} {shown(crumb.response)}", "bold")
             case HumanDiscarded():
                 self._line(crumb, "discarded", f"{crumb.checkpoint_id}: {crumb.reason}", "yellow")
+            case StepStart():
+                self._line(crumb, "step", f"{crumb.path[-1]} {crumb.agent_id}")
+            case StepEnd():
+                self._line(crumb, "step done", f"{crumb.path[-1]} -> {shown(crumb.output)}")
+            case StepError():
+                self._line(crumb, "step failed", f"{crumb.path[-1]}: {crumb.code}: {crumb.message}", "yellow")
+            case SubagentStart():
+                self._line(crumb, "delegated", f"{crumb.sub_agent_id} {shown(crumb.input)}")
+            case SubagentEnd():
+                why = f": {crumb.code}: {crumb.message}" if crumb.code else ""
+                self._line(crumb, "delegation", f"{crumb.sub_agent_id} {crumb.status}{why}")
+            case LoopStart():
+                self._line(crumb, "loop", f"{crumb.loop_id} of at most {crumb.max_iterations} iterations")
+            case LoopIterationStart():
+                self._line(crumb, "iteration", f"{crumb.iteration}")
+            case LoopIterationEnd():
+                self._line(crumb, "iteration", f"{crumb.iteration} -> {shown(crumb.output)}")
+            case LoopEnd():
+                self._line(crumb, "loop ended", f"{crumb.status} after {crumb.iterations}")
             case ReasoningDelta() | ToolInputStart() | ToolInputDelta() | ToolInputEnd():
                 pass
             case _:

@@ -38,7 +38,7 @@ def invoke(
     author: Author = None,
     cwd: Cwd = None,
 ) -> None:
-    """Run an agent once; its output is all that stands on stdout.
+    """Run an agent or a pipeline once; its output is all that stands on stdout.
 
     It waits for nobody: where the run asks a person, the question is named on stderr and stays in the store, the exit
     code is 1, and `bread checkpoints` answers it. Runs of others are not performed here.
@@ -51,9 +51,15 @@ def invoke(
         if not json:
             note(place.first_line())
         value = given if as_text else _value(given)
-        found = agent_of(place, agent)
+        is_pipeline = agent in place.pipelines() and agent not in {one.id for one in place.agents()}
+        if is_pipeline and skill is not None:
+            raise InvalidInput("INPUT_INVALID", "--skill: a pipeline has none, its steps have")
+        name = agent if is_pipeline else agent_of(place, agent).id
         async with place.open(executes=True, takes=False) as bread:
-            run_id = await bread.start(found.id, value, session=session, skill=skill, idempotency_key=key, by=by)
+            if is_pipeline:
+                run_id = await bread.start_pipeline(name, value, session=session, idempotency_key=key, by=by)
+            else:
+                run_id = await bread.start(name, value, session=session, skill=skill, idempotency_key=key, by=by)
             place.if_interrupted = going_on(place, run_id)
             printer = CrumbPrinter(as_json=json, quiet=not trace, stderr=True)
             await show_all(place, bread.observe(run_id, until="rest"), printer)

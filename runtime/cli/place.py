@@ -6,7 +6,8 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -23,6 +24,7 @@ from .words import plain
 if TYPE_CHECKING:
     from ..agents import Agent
     from ..app import Bread
+    from ..composing import Step
     from ..config import Config
 
 
@@ -59,24 +61,24 @@ class Place:
         return load_config()
 
     @cached_property
-    def _found(self) -> tuple[list[Agent], str | None]:
-        return load_app(self.app) if self.app else ([], None)
+    def _found(self) -> Named:
+        return load_app(self.app) if self.app else Named([])
 
     @cached_property
     def store(self) -> str:
         """That of --store, of the configuration, of --app, or the default."""
-        from ..app import DEFAULT_STORE
+        from ..parts import DEFAULT_STORE
 
         if self._store:
             return self._store
         if self.config is not None and "store" in self.config.model_fields_set:
             return self.config.store
-        return self._found[1] or DEFAULT_STORE
+        return self._found.store or DEFAULT_STORE
 
     @property
     def path(self) -> Path | None:
         """The database file; None for a store in memory."""
-        from ..app import store_path
+        from ..parts import store_path
 
         path = store_path(self.store)
         return None if path is None else Path(path)
@@ -95,7 +97,7 @@ class Place:
     @cached_property
     def _agents(self) -> list[Agent]:
         if self.app:
-            return self._found[0]
+            return self._found.agents
         if self.folder is None:
             from .demo import publisher
 
@@ -110,8 +112,14 @@ class Place:
         if self.config is not None and self.config.entrypoints:
             from ..config import check_entrypoints
 
-            check_entrypoints(self.config, [agent.id for agent in self._agents])
+            check_entrypoints(self.config, [*(agent.id for agent in self._agents), *self.config.pipelines])
         return self._agents
+
+    def pipelines(self) -> Mapping[str, Sequence[Step | str]]:
+        """Those of --app, or of the configuration."""
+        if self.app:
+            return self._found.pipelines
+        return self.config.pipelines if self.config is not None else {}
 
     def entrypoints(self) -> list[Agent]:
         """The agents that a person may start from here: those that the configuration names, or all."""
@@ -128,7 +136,7 @@ class Place:
         limits: dict[str, Any] = {}
         if self.config is not None:
             limits = {"concurrency": self.config.concurrency, "grace": self.config.grace}
-        return Bread(agents=agents, store=self.store, takes=takes, **limits)
+        return Bread(agents=agents, pipelines=self.pipelines(), store=self.store, takes=takes, **limits)
 
     def _demo(self) -> list[Agent]:
         """The demo's agent where the demo has played, so that its questions can be answered from another terminal."""
@@ -194,7 +202,16 @@ def see_working_folder() -> None:
         sys.path.insert(0, "")
 
 
-def load_app(spec: str) -> tuple[list[Agent], str | None]:
+@dataclass(frozen=True)
+class Named:
+    """What `--app` names; a Bread brings its store and its pipelines, too."""
+
+    agents: list[Agent]
+    store: str | None = None
+    pipelines: Mapping[str, Sequence[Step | str]] = field(default_factory=dict)
+
+
+def load_app(spec: str) -> Named:
     """The agents that `module:attr` names: an Agent, a list of Agents, or a Bread, which brings its store, too."""
     from ..agents import Agent
     from ..app import Bread
@@ -208,8 +225,9 @@ def load_app(spec: str) -> tuple[list[Agent], str | None]:
     except Exception as error:
         raise NotFound("APP_NOT_FOUND", f"--app {spec!r}: {type(error).__name__}: {error}") from error
     if isinstance(found, Bread):
-        return list(found.agents.values()), found.store
+        pipelines = {pipeline.id: pipeline.steps for pipeline in found.pipelines.values()}
+        return Named(list(found.agents.values()), found.store, pipelines)
     agents = [found] if isinstance(found, Agent) else found
     if isinstance(agents, list | tuple) and all(isinstance(agent, Agent) for agent in agents):
-        return list(agents), None
+        return Named(list(agents))
     raise InvalidInput("INPUT_INVALID", f"--app {spec!r}: expected an Agent, a list of Agents or a Bread")

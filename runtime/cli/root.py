@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ...domain.errors import BreadError
-from . import audit, build, chat, checkpoints, doctor, exits, invoke, new, runs, sessions
+from . import audit, build, chat, checkpoints, doctor, exits, invoke, loops, new, runs, sessions
 from .output import lenient_streams
 from .place import Place
 
@@ -28,6 +28,7 @@ app.command("doctor")(doctor.doctor)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(runs.app, name="runs")
 app.add_typer(sessions.app, name="sessions")
+app.add_typer(loops.app, name="loops")
 app.add_typer(audit.app, name="audit")
 
 

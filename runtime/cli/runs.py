@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from .output import console, print_fields, print_json, print_page, print_table, 
 from .place import Place
 from .words import moment, one_line, shown
 
+if TYPE_CHECKING:
+    from ..app import Bread
+
 app = typer.Typer(no_args_is_help=True, help="Runs of agents: list them, watch them, stop them, let them go on.")
 
 
@@ -27,18 +30,21 @@ def list_runs(
         str | None, typer.Option(help="Only running, suspended, completed, failed or cancelled ones.")
     ] = None,
     session: Annotated[str | None, typer.Option(help="Only of this session.")] = None,
+    root: Annotated[str | None, typer.Option(metavar="RUN", help="All runs of the tree of this root run.")] = None,
     limit: Limit = 50,
     cursor: After = None,
     json: AsJson = False,
 ) -> None:
-    """Runs, newest first."""
+    """Root runs, newest first; with --root the runs of a tree."""
     place: Place = context.obj
 
     async def work() -> int:
         if not json:
             place.announce()
         async with place.open() as bread:
-            page = await bread.list_runs(agent=agent, status=status, session=session, limit=limit, cursor=cursor)
+            page = await bread.list_runs(
+                agent=agent, status=status, session=session, root=root, limit=limit, cursor=cursor
+            )
         if json:
             print_page(page)
             return exits.DONE
@@ -55,7 +61,7 @@ def _status(run: Run) -> str:
 
 @app.command("show")
 def show(context: typer.Context, run_id: RunId, json: AsJson = False) -> None:
-    """A run with its input, its output or error, and its pending questions."""
+    """A run with its input, its output or error, and its pending questions; the tree below it, and where it stands."""
     place: Place = context.obj
 
     async def work() -> int:
@@ -63,13 +69,64 @@ def show(context: typer.Context, run_id: RunId, json: AsJson = False) -> None:
             place.announce()
         async with place.open() as bread:
             found = await bread.get_run(run_id)
+            below = await _below(bread, found)
+            asked = {one: (await bread.get_checkpoint(one)).run_id for one in found.checkpoints} if below else {}
         if json:
-            print_json(record(found))
+            print_json(record(found) | ({"runs": [record(run) for run in below]} if below else {}))
         else:
             print_fields(_fields(found))
+            for line in drawn(found, below, asked):
+                console().print(line)
         return exits.DONE
 
     place.perform(work)
+
+
+async def _below(bread: Bread, found: Run) -> list[Run]:
+    """Every run below a run, in the order in which they began."""
+    runs: list[Run] = []
+    cursor = None
+    while True:
+        page = await bread.list_runs(root=found.root_run_id, limit=1000, cursor=cursor)
+        runs += page.items
+        cursor = page.next
+        if cursor is None:
+            break
+    above, below = {found.id}, []
+    for run in sorted(runs, key=lambda run: run.id):
+        if run.parent is not None and run.parent.run_id in above:
+            above.add(run.id)
+            below.append(run)
+    return below
+
+
+def drawn(root: Run, below: list[Run], asked: dict[str, str]) -> list[str]:
+    """The tree of a run, a line each: place, agent, status, and the questions that it asks. Nothing for a run alone."""
+    if not below:
+        return []
+    children: dict[str, list[Run]] = {}
+    for run in below:
+        if run.parent is not None:
+            children.setdefault(run.parent.run_id, []).append(run)
+    lines: list[str] = []
+    waiting: list[tuple[Run, str, str]] = [(root, "", "")]
+    while waiting:
+        run, first, indent = waiting.pop()
+        asks = [one for one, asking in asked.items() if asking == run.id]
+        place = f"{run.parent.slot} " if run.parent is not None and run.id != root.id else ""
+        why = f"  {run.code}" if run.code else ""
+        waits = f"  waits for {', '.join(asks)}" if asks else ""
+        lines.append(f"{first}{place}{run.agent_id}  {_status(run)}{why}{waits}  {run.id}")
+        inner = sorted(children.get(run.id, []), key=_in_order)
+        for index, child in reversed(list(enumerate(inner))):
+            last = index == len(inner) - 1
+            waiting.append((child, indent + ("└─ " if last else "├─ "), indent + ("   " if last else "│  ")))
+    return ["", *lines]
+
+
+def _in_order(run: Run) -> list[int]:
+    slot = run.parent.slot if run.parent is not None else ""
+    return [int(part) for part in slot.replace(".", "/").split("/") if part.isdigit()]
 
 
 def _fields(found: Run) -> dict[str, str | None]:
@@ -79,6 +136,7 @@ def _fields(found: Run) -> dict[str, str | None]:
         "agent": found.agent_id,
         "session": found.session_id,
         "root": found.root_run_id if found.root_run_id != found.id else None,
+        "part of": f"{found.parent.kind} {found.parent.run_id} at {found.parent.slot}" if found.parent else None,
         "started": moment(found.created_at),
         "changed": moment(found.updated_at),
         "performed by": found.owner,

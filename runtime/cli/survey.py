@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...domain.errors import BreadError, InvalidInput
 from ..agents import Agent
-from ..config import Config, check_entrypoints
+from ..config import Config, check_entrypoints, check_pipelines
 from ..inspection import doubtful, incomplete, unready
 from ..loader import folders_of, read_agents
 from ..sources import AGENTS_FOLDER, shown
@@ -46,7 +46,10 @@ async def survey(place: Place) -> Survey:
         return found
     if found.config is not None:
         with _noted(found.config_problems):
-            check_entrypoints(found.config, ids)
+            check_entrypoints(found.config, [*ids, *found.config.pipelines])
+        if len(found.agents) == len(ids):  # of an agent that is broken nobody knows whether a step could run it
+            with _noted(found.config_problems):
+                check_pipelines(found.config, found.agents)
     for agent in found.agents:
         if (lack := await unready(agent)) is not None:
             found.unready[agent.id] = lack
@@ -55,7 +58,7 @@ async def survey(place: Place) -> Survey:
 
 def _read_app(app: str, found: Survey) -> list[str]:
     found.source = f"--app {app}"
-    found.agents = load_app(app)[0]
+    found.agents = load_app(app).agents
     return [agent.id for agent in found.agents]
 
 

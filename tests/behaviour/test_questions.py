@@ -79,8 +79,8 @@ async def test_the_question_has_everything_that_an_answer_needs(open_bread: Open
     assert {name: asked[name] for name in listed if name in asked} == {
         name: value for name, value in listed.items() if name in asked
     }
-    assert listed.keys() - asked.keys() == {"status", "createdAt", "version"}
-    assert (listed["status"], listed["version"]) == ("pending", 1)
+    assert listed.keys() - asked.keys() == {"status", "createdAt", "version", "pending"}
+    assert (listed["status"], listed["version"], listed["pending"]) == ("pending", 1, [])
 
 
 async def test_the_model_sees_a_tool_with_a_schema_and_a_description(open_bread: OpenBread) -> None:

@@ -5,6 +5,7 @@
 A line in is a command, `{"id": 1, "do": "start", ...}`; a line out answers it, `{"id": 1, "gives": ...}`, or tells that
 something has happened here, `{"event": "in_tool", ...}`. Commands run at the same time as each other. What a run does
 stands in its input (see `script_of`), and what it did, tool by tool and model call by model call, in the effects file.
+With `trees` the process also has the agents and the pipelines of these compositions (see `compositions/trees.py`).
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bread import (
     AnswerCheckpoint,
     Bread,
     BreadError,
     HumanTool,
+    StartPipeline,
     StartRun,
     Tool,
     ToolContext,
@@ -117,6 +122,16 @@ def refund_safely(what: str, ctx: ToolContext) -> str:
     return f"refunded {what}"
 
 
+def counting(idempotent: bool) -> Tool:
+    """What the leaves of compositions call beside their questions."""
+
+    @define_tool(idempotent=idempotent)
+    async def count(what: str, ctx: ToolContext) -> None:
+        did("count", what, ctx)
+
+    return count
+
+
 QUESTION = define_human_tool(
     "question", {"type": "object", "properties": {"what": {"type": "string"}}}, prompt="Well, {what}?"
 )
@@ -166,6 +181,26 @@ async def open_(**_: Any) -> str:
 async def start(script: Any, run: str | None = None, agent: str = "worker", **options: Any) -> str:
     accepted = await BREAD.send(StartRun(agent=agent, input=script, run_id=run, **options))
     return str(accepted.run_id)
+
+
+async def plant(tree: str, run: str | None = None, **_: Any) -> str:
+    """Start a composition by the id of its root."""
+    if tree in BREAD.pipelines:
+        return str((await BREAD.send(StartPipeline(pipeline=tree, input="go", run_id=run))).run_id)
+    return await start("go", run, tree)
+
+
+async def settled(run: str, **_: Any) -> dict[str, Any]:
+    """A tree as soon as all of it rests or it has ended: what came out, and the questions that are open."""
+    async for _crumb in BREAD.observe(run, until="rest"):
+        pass
+    found = await BREAD.get_run(run)
+    asked = [await BREAD.get_checkpoint(checkpoint) for checkpoint in found.checkpoints]
+    return {
+        "status": found.status,
+        "output": found.output,
+        "questions": [{"id": one.id, "kind": one.kind, "args": one.args} for one in asked],
+    }
 
 
 async def rest(run: str, **_: Any) -> dict[str, Any]:
@@ -325,11 +360,13 @@ COMMANDS: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
     "hits": hits,
     "let": let,
     "open": open_,
+    "plant": plant,
     "questions": questions,
     "rest": rest,
     "retry": retry,
     "runs": runs,
     "seen": seen,
+    "settled": settled,
     "start": start,
 }
 
@@ -362,8 +399,17 @@ async def listen() -> None:
 def build() -> Bread:
     now = SPEC.get("clock")
     options: dict[str, Any] = {} if now is None else {"clock": lambda: float(now)}
+    agents = [agent(name) for name in SPEC.get("agents", ["worker"])]
+    if trees := SPEC.get("trees"):
+        from compositions.trees import Shape, agents_of, steps_of
+
+        shapes = [Shape.of(tree) for tree in trees]
+        agents += [
+            one for shape in shapes for one in agents_of(shape, counting(idempotent=SPEC.get("idempotent", False)))
+        ]
+        options["pipelines"] = {shape.id: [steps_of(shape)] for shape in shapes if not shape.is_agent}
     return Bread(
-        agents=[agent(name) for name in SPEC.get("agents", ["worker"])],
+        agents=agents,
         store=SPEC["store"],
         executes=SPEC.get("executes", True),
         grace=SPEC.get("grace", 5.0),

@@ -14,6 +14,7 @@ from bread.domain.messages import ToolUse
 from bread.domain.plans import Execute, Refuse
 from bread.domain.run_events import Parked, QuestionAsked, Resumed, RunCancelled, ToolCalled, ToolFailed, ToolReturned
 from bread.domain.run_state import AskDoubt, CallModel, CallTool, StartCalls, due
+from bread.domain.streams import Streams
 
 from .support import A, B, World, answer_command, ask
 
@@ -682,7 +683,7 @@ def test_a_decision_that_raises_late_leaves_no_trace(world: World) -> None:
     """What was appended before the refusal is taken back, states and numbers included."""
     asking(world, "input")
 
-    def half(streams: commits.Streams) -> None:
+    def half(streams: Streams) -> None:
         commits.answer(streams, "c0", answer_command("c0"), claim="one")
         assert streams.run("r1").has_work
         commits.answer(streams, "c0", answer_command("c0"), claim="two")

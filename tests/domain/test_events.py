@@ -22,10 +22,10 @@ from .support import responded, soaking, started, trials
 LISTED = """
 bread.erased@1 checkpoint.claimed@1 checkpoint.discarded@1 checkpoint.expired@1 checkpoint.opened@1 run.cancelled@1
 run.child_resumed@1 run.child_returned@1 run.child_started@1 run.child_suspended@1 run.completed@1 run.failed@1
-run.iteration_finished@1 run.loop_finished@1 run.loop_started@1 run.model_failed@1 run.model_responded@1
-run.output_rejected@1 run.parked@1 run.question_asked@1 run.resumed@1 run.retried@1 run.started@1 run.step_finished@1
-run.step_started@1 run.suspended@1 run.taken@1 run.tool_called@1 run.tool_failed@1 run.tool_returned@1
-session.deleted@1 session.opened@1 session.tagged@1
+run.iteration_finished@1 run.iteration_started@1 run.loop_finished@1 run.loop_started@1 run.model_failed@1
+run.model_responded@1 run.output_rejected@1 run.parked@1 run.question_asked@1 run.resumed@1 run.retried@1
+run.started@1 run.step_finished@2 run.step_started@1 run.suspended@1 run.taken@1 run.tool_called@1 run.tool_failed@1
+run.tool_returned@1 session.deleted@1 session.opened@1 session.tagged@1
 """
 
 

@@ -15,13 +15,14 @@ from bread.domain.checkpoint import (
 from bread.domain.envelope import SYSTEM, Principal
 from bread.domain.events import Erased, Event, JsonValue
 from bread.domain.messages import Message, ToolUse, native_message
-from bread.domain.plans import Accept, Execute, Refuse, Reject
+from bread.domain.plans import Accept, Delegate, Execute, FinishLoop, Iterate, Refuse, Reject, StartLoop
 from bread.domain.run_events import (
     ChildResumed,
     ChildReturned,
     ChildStarted,
     ChildSuspended,
     IterationFinished,
+    IterationStarted,
     LoopFinished,
     LoopStarted,
     ModelFailed,
@@ -380,6 +381,30 @@ async def answers_that_fit(tape: Tape) -> None:
     await tape.turn("run_01", "", message=provider(fits), verified=Accept({"year": 2027}))
 
 
+async def delegated_and_looped(tape: Tape) -> None:
+    """What the decisions make of a pipeline: an agent, a parallel of a supervisor and of a host with a loop."""
+    leaf: JsonValue = {"kind": "agent", "agent": "left", "max_steps": 5}
+    both: JsonValue = [{"kind": "agent", "agent": "boss"}, {"kind": "agent", "agent": "host", "skill": "law"}]
+    await tape.start("run_01", "s1", "go", steps=[leaf, {"kind": "parallel", "steps": both}])
+    [writer] = await tape.children("run_01")
+    await tape.turn(writer, "Written.")
+    boss, host = (await tape.children("run_01"))[1:]
+    plan = Delegate("helper", "x", 5, "hidden")
+    delegate: Call = ("core_delegate", {"agentId": "helper", "input": "x"}, "call_1", plan)
+    await tape.turn(boss, "Help. ", delegate)
+    loop: Call = ("core_start_loop", {"pipeline": ["left"]}, "call_1", StartLoop([leaf], "go", 2))
+    await tape.turn(host, "", loop, ("core_iterate_loop", {}, "call_2", Iterate()))
+    [helper], [iteration] = await tape.children(boss), await tape.children(host)
+    await tape.turn(helper, "", ("human_approve_publish", {"url": "1"}, "", ask("cp_01")))
+    [inner] = await tape.children(iteration)
+    await tape.turn(inner, "First.")
+    await tape.turn(host, "", ("core_finish_loop", {"result": "R"}, "call_3", FinishLoop("R")))
+    await tape.turn(host, "Hosted.")
+    await tape.answer("cp_01", "answered", "yes")
+    await tape.turn(helper, "Helped.")
+    await tape.turn(boss, "All done.")
+
+
 LOGS: dict[str, Script] = {
     script.__name__: script
     for script in (
@@ -394,6 +419,7 @@ LOGS: dict[str, Script] = {
         pending,
         composed,
         answers_that_fit,
+        delegated_and_looped,
     )
 }
 
@@ -449,8 +475,9 @@ SPECIMENS: list[tuple[type[Event], dict[str, object], dict[str, object]]] = [
         {"output": "x", "code": "MODEL_ERROR", "message": "529", "owner": A},
     ),
     (StepStarted, {"path": "2/0", "agent": "a"}, {"child": "run_02"}),
-    (StepFinished, {"path": "2/0"}, {"output": [1, None]}),
+    (StepFinished, {"path": "2/0"}, {"output": [1, None], "agent": "a", "child": "run_02"}),
     (LoopStarted, {"loop": "7.1", "call": "7.1", "steps": _STEPS, "max_iterations": 3}, {"input": {"topic": "x"}}),
+    (IterationStarted, {"loop": "7.1", "iteration": 2, "call": "9.0", "child": "run_02"}, {}),
     (IterationFinished, {"loop": "7.1", "iteration": 2, "call": "9.0"}, {"output": "x"}),
     (LoopFinished, {"loop": "7.1", "status": "exhausted", "iterations": 3}, {"result": {"n": 1}}),
     (RunTaken, {"owner": None, "reason": "handed_over"}, {"previous": B}),

@@ -11,7 +11,6 @@ from unittest.mock import patch
 
 from bread.domain import commits, run
 from bread.domain.checkpoint import CheckpointKind, IdempotencyKey
-from bread.domain.commits import Streams
 from bread.domain.envelope import APP, SYSTEM, Principal
 from bread.domain.events import Event, JsonValue
 from bread.domain.messages import Message, ToolUse, native_message
@@ -19,6 +18,7 @@ from bread.domain.plans import Ask, Plan, Verification
 from bread.domain.ports import Decision
 from bread.domain.run_events import Usage, Verdict
 from bread.domain.session import EndSession
+from bread.domain.streams import Streams
 from bread.runtime import journal as journals
 from bread.runtime.folds import fold_run
 from bread.runtime.sqlite_journal import SQLiteJournal
@@ -65,6 +65,8 @@ class Tape:
     def __init__(self, place: Path) -> None:
         self.at = 1_760_000_000.0
         self.workers = {worker: SQLiteJournal(str(place), worker, clock=self._tick) for worker in (A, B)}
+        for journal in self.workers.values():
+            journal.writer.performs = lambda agent: True
 
     def _tick(self) -> float:
         self.at += 0.25
@@ -86,11 +88,12 @@ class Tape:
         tags: dict[str, str] | None = None,
         cancel_pending: bool = False,
         skill: str | None = None,
+        steps: JsonValue = None,
         by: Principal = APP,
         **context: Any,
     ) -> None:
         owner = worker if owned else None
-        command = run.Start("publisher", input, session, run_id, self.at, owner, max_steps, skill, key=key)
+        command = run.Start("publisher", input, session, run_id, self.at, owner, max_steps, skill, key, steps)
         await self.commit(
             lambda streams: commits.start(streams, run_id, command, tags or {}, cancel_pending=cancel_pending),
             worker=worker,
@@ -140,6 +143,10 @@ class Tape:
         events = await self.workers[A].events(run_id)
         base = fold_run(run_id, events).base
         return base, events[base - 1].meta.seq
+
+    async def children(self, run_id: str) -> list[str]:
+        """The child runs of a run, in the order in which they began."""
+        return [child.run for child in fold_run(run_id, await self.workers[A].events(run_id)).children]
 
     async def call(self, run_id: str, index: int) -> str:
         """The key of a call of the present turn."""

@@ -10,11 +10,12 @@ import pytest
 
 from bread.domain import commits
 from bread.domain.checkpoint import IdempotencyKey
-from bread.domain.commits import Answered, Streams
+from bread.domain.commits import Answered
 from bread.domain.errors import BreadError
 from bread.domain.ports import Commit
 from bread.domain.run import RecordResult
 from bread.domain.session import session_stream
+from bread.domain.streams import Streams
 from bread.runtime import reads
 from bread.runtime.unit import Collision
 from support import trials

@@ -13,7 +13,7 @@ from bread.domain.events import Erased
 from bread.domain.run_events import RunCancelled
 from bread.domain.run_state import RunState
 from bread.domain.session import EndSession
-from bread.runtime import reads
+from bread.runtime import reads, tree_reads
 from bread.runtime.unit import Collision
 from support import trials
 
@@ -65,7 +65,7 @@ class DeletionKit(Opening):
         await desk.delete("s1")
         assert (await desk.state("run_1")).status == "erased"
         assert await code_of(desk.journal.ask(reads.run_state, "run_1")) == "RUN_NOT_FOUND"
-        assert await code_of(desk.journal.ask(reads.run_info, "run_2")) == "RUN_NOT_FOUND"
+        assert await code_of(desk.journal.ask(tree_reads.run_info, "run_2")) == "RUN_NOT_FOUND"
         assert await code_of(desk.journal.ask(reads.get_run, "run_2")) == "RUN_NOT_FOUND"
         assert await code_of(desk.journal.ask(reads.get_session, "s1")) == "SESSION_NOT_FOUND"
         assert await code_of(desk.journal.ask(reads.session_events, "s1")) == "SESSION_NOT_FOUND"

@@ -83,7 +83,8 @@ WRONG = {
     "concurrency=0": "concurrency: expected greater than or equal to 1",
     "grace=-1": "grace: expected greater than or equal to 0",
     "grace=float('inf')": "grace: expected a finite number",
-    "pipelines={'a': ['b']}": "pipelines: expected {}: pipelines come with a later release",
+    "pipelines={'a': [7]}": "pipelines: expected",
+    "pipelines=7": "pipelines: expected a valid dictionary",
     "stroe='memory://'": "stroe: there is no such setting; there are: store, transport, agents, entrypoints,",
     "store=1,\n    grace='x',\n": "store: expected a valid string; grace: expected a valid number",
 }
@@ -105,7 +106,7 @@ def test_what_is_wrong_in_the_file_is_named(app: Path, arguments: str) -> None:
         ("BREAD_TRANSPORT", "expected 'in-process': NATS comes with a later release"),
         ("BREAD_CONCURRENCY", "expected a valid integer"),
         ("BREAD_GRACE", "expected a valid number"),
-        ("BREAD_PIPELINES", "expected {}: pipelines come with a later release"),
+        ("BREAD_PIPELINES", "expected lists of steps: say them in bread.config.py"),
         ("BREAD_ENTRYPOINTS", "expected names with commas between them, or a JSON list"),
     ],
 )

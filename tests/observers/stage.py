@@ -17,7 +17,6 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from bread.domain import commits
-from bread.domain.commits import Streams
 from bread.domain.errors import run_not_found
 from bread.domain.events import JsonValue
 from bread.domain.messages import ToolUse, native_message
@@ -38,9 +37,10 @@ from bread.domain.run import (
 from bread.domain.run_events import Parked
 from bread.domain.run_state import AskDoubt, CallModel, CallTool, RunState, StartCalls, due, evolve, status_of
 from bread.domain.session import EndSession
+from bread.domain.streams import Streams
 from bread.projections.crumbs import Crumb
 from bread.projections.render import RunInfo, subject_of
-from bread.runtime import reads
+from bread.runtime import reads, tree_reads
 from bread.runtime.kit import MemoryStreams
 from bread.runtime.observer import Observer
 from bread.transport.cursor import parse_cursor
@@ -73,7 +73,7 @@ class Readings:
 
     async def ask(self, question: Callable[..., T], *args: Any, **more: Any) -> T:
         known: dict[Any, Callable[[], Any]] = {
-            reads.run_info: self._info,
+            tree_reads.run_info: self._info,
             reads.standing: self._standing,
         }
         return cast(T, await self._answer(known[question]))
@@ -136,7 +136,7 @@ class Viewer:
             self.done = self.gone = True  # RUN_NOT_FOUND
             return
         cursor = self.client.cursor if self.rest_from is None else str(self.rest_from)
-        engine: Any = SimpleNamespace(hub=process.hub, journal=Readings(self.stage))
+        engine: Any = SimpleNamespace(hub=process.hub, journal=Readings(self.stage), families={})
         to_rest = self.rest_from is not None
         observer = Observer(engine, INFO, parse_cursor(cursor), at_rest=to_rest, past_rests=self.past_rests)
         self._crumbs, self.process = observer.crumbs(), process

@@ -10,7 +10,6 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from bread import AnyCrumb, Crumb
-from bread.domain.checkpoint import ParentLink
 from bread.domain.events import JsonValue
 from bread.projections import crumbs
 from bread.projections.crumbs import (
@@ -18,11 +17,21 @@ from bread.projections.crumbs import (
     HumanDiscarded,
     HumanRequired,
     HumanResumed,
+    LoopEnd,
+    LoopIterationEnd,
+    LoopIterationStart,
+    LoopStart,
     ModelRetry,
+    ParentView,
     ReasoningDelta,
     RunEnd,
     RunRetry,
     RunStart,
+    StepEnd,
+    StepError,
+    StepStart,
+    SubagentEnd,
+    SubagentStart,
     TextDelta,
     TextReset,
     ToolCall,
@@ -54,6 +63,10 @@ ODD: JsonValue = {
     "snake_case": 2,
 }
 CALL: dict[str, Any] = {"tool_call_id": "call_1", "tool_name": "fetch"}
+STEP: dict[str, Any] = {"pipeline_id": "article", "step_index": 2, "child_run_id": "run_3"}
+STEP_NAMES = {"pipelineId", "stepIndex", "childRunId"}
+SUB: dict[str, Any] = {"sub_agent_id": "writer", "child_run_id": "run_3", "tool_call": "1.0"}
+SUB_NAMES = {"subAgentId", "childRunId", "toolCall"}
 
 # Every kind of crumb, full, and the names that it has on the wire beside those of all.
 SAMPLES: list[tuple[Crumb, str, set[str]]] = [
@@ -96,7 +109,7 @@ SAMPLES: list[tuple[Crumb, str, set[str]]] = [
             prompt="Allow?",
             deadline=AT,
             skill="law",
-            parent=ParentLink(run="run_1", slot="2/0", kind="pipeline"),
+            parent=ParentView(run_id="run_1", root_run_id="run_1", slot="2/0", kind="pipeline"),
         ),
         "human:required",
         {
@@ -124,6 +137,39 @@ SAMPLES: list[tuple[Crumb, str, set[str]]] = [
         HumanDiscarded(**COMMON, checkpoint_id="cp_1", reason="cancelled"),
         "human:discarded",
         {"checkpointId", "reason"},
+    ),
+    (StepStart(**COMMON, **STEP), "pipeline:step:start", STEP_NAMES),
+    (StepEnd(**COMMON, **STEP, output=ODD), "pipeline:step:end", STEP_NAMES | {"output"}),
+    (
+        StepError(**COMMON, **STEP, code="EXPIRED", message="no"),
+        "pipeline:step:error",
+        STEP_NAMES | {"code", "message"},
+    ),
+    (SubagentStart(**COMMON, **SUB, input=ODD), "subagent:run:start", SUB_NAMES | {"input"}),
+    (
+        SubagentEnd(**COMMON, **SUB, status="failed", code="EXPIRED", message="no"),
+        "subagent:run:end",
+        SUB_NAMES | {"status", "code", "message"},
+    ),
+    (
+        LoopStart(**COMMON, loop_id="loop_1", steps=[ODD], max_iterations=3, input=ODD),
+        "loop:start",
+        {"loopId", "steps", "maxIterations", "input"},
+    ),
+    (
+        LoopIterationStart(**COMMON, loop_id="loop_1", iteration=1, child_run_id="run_3"),
+        "loop:iteration:start",
+        {"loopId", "iteration", "childRunId"},
+    ),
+    (
+        LoopIterationEnd(**COMMON, loop_id="loop_1", iteration=1, output=ODD),
+        "loop:iteration:end",
+        {"loopId", "iteration", "output"},
+    ),
+    (
+        LoopEnd(**COMMON, loop_id="loop_1", status="exhausted", iterations=3, result=ODD),
+        "loop:end",
+        {"loopId", "status", "iterations", "result"},
     ),
 ]
 adapter: TypeAdapter[AnyCrumb] = TypeAdapter(AnyCrumb)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -289,11 +290,7 @@ class _Store:
 
 
 def _observer(log: list[Logged], cursor: Cursor, status: str | None, hub: LocalHub | None = None) -> Observer:
-    class Engine:
-        journal = _Store(log, status)
-
-    engine: Any = Engine()
-    engine.hub = hub or LocalHub()
+    engine: Any = SimpleNamespace(journal=_Store(log, status), hub=hub or LocalHub(), families={})
     return Observer(engine, RunInfo("run_1", "run_1", "s1", "worker"), cursor, at_rest=False)
 
 
@@ -361,7 +358,7 @@ async def test_b124_at_most_eight_texts_are_live_and_the_others_come_whole() -> 
         entry(seq, STARTED.model_copy(update={"agent": f"a{seq}"}), f"run_{seq}") for seq in range(2, 12)
     ]
     observer = _observer(log, Cursor(), "running", hub)
-    observer._infos |= {f"run_{n}": RunInfo(f"run_{n}", "run_1", "s1", f"a{n}") for n in range(1, 12)}
+    observer._family.infos |= {f"run_{n}": RunInfo(f"run_{n}", "run_1", "s1", f"a{n}") for n in range(1, 12)}
     for seq in range(1, 12):
         hub.publish_text("run_1", f"run_{seq}", seq, "Hello ")
     crumbs = observer.crumbs()

@@ -14,19 +14,14 @@ from bread.domain.checkpoint import (
     CheckpointOpened,
     ParentLink,
 )
-from bread.domain.envelope import Meta, Principal, Recorded
+from bread.domain.envelope import Principal
 from bread.domain.errors import StoreUnreadable
-from bread.domain.events import Erased, Event, known_events
+from bread.domain.events import Erased, known_events
 from bread.domain.messages import Message, ToolUse, native_message
 from bread.domain.ports import Logged
 from bread.domain.run_events import (
     ChildResumed,
-    ChildReturned,
-    ChildStarted,
     ChildSuspended,
-    IterationFinished,
-    LoopFinished,
-    LoopStarted,
     ModelFailed,
     ModelResponded,
     OutputRejected,
@@ -39,8 +34,6 @@ from bread.domain.run_events import (
     RunRetried,
     RunStarted,
     RunTaken,
-    StepFinished,
-    StepStarted,
     Suspended,
     ToolCalled,
     ToolFailed,
@@ -48,8 +41,8 @@ from bread.domain.run_events import (
 )
 from bread.domain.session import SessionDeleted, SessionOpened, SessionTagged
 from bread.projections.render import RunInfo, crumb_of, leaf_name, run_of, subject_of
+from observers.entries import ASKED, CHILD, COMMON, COMPOSED, COMPOSED_SILENT, ROOT, held, logged
 
-ROOT, CHILD, ASKED = "run_root", "run_child", "cp_1"
 INFO = RunInfo(ROOT, ROOT, "s1", "publisher")
 ANN = Principal(kind="user", id="ann")
 TURN = ModelResponded(
@@ -78,27 +71,6 @@ QUESTION = CheckpointOpened(
     parent=ParentLink(run="run_p", slot="2/0", kind="pipeline"),
     deadline=1_000_000.5,
 )
-COMMON = {
-    "seq": 9,
-    "cursor": "9~1:3",
-    "runId": ROOT,
-    "rootRunId": ROOT,
-    "agentId": "publisher",
-    "sessionId": "s1",
-    "path": [],
-    "timestamp": "1970-01-01T00:16:40Z",
-}
-
-
-def logged(event: Event, stream: str = ROOT, *, by: Principal | None = None, subject: Recorded | None = None) -> Logged:
-    meta = Meta(1000.0, by or Principal(), "c_1", 9, ROOT, "s1")
-    return Logged(Recorded(stream, 5, event, meta, 77), subject)
-
-
-def held(event: Event, stream: str = ROOT, version: int = 2) -> Recorded:
-    return Recorded(stream, version, event, Meta(999.0, Principal(), "c_0", 2, ROOT, "s1"), 70)
-
-
 CALLED: dict[str, Any] = {"call": "1.1", "tool": "tool_fetch", "tool_call_id": "call_2"}
 RESUMED: dict[str, Any] = {
     "call": "1.0",
@@ -184,7 +156,7 @@ SHOWN: list[tuple[Logged, dict[str, Any]]] = [
             "prompt": "Sign x?",
             "deadline": "1970-01-12T13:46:40.500000Z",
             "skill": "law",
-            "parent": {"run": "run_p", "slot": "2/0", "kind": "pipeline"},
+            "parent": {"runId": "run_p", "rootRunId": ROOT, "slot": "2/0", "kind": "pipeline"},
         },
     ),
     (
@@ -234,6 +206,7 @@ SHOWN: list[tuple[Logged, dict[str, Any]]] = [
         logged(Erased()),
         {"type": "agent:error", "code": "SESSION_DELETED", "message": "the session was deleted"},
     ),
+    *COMPOSED,
 ]
 
 SILENT: list[Logged] = [
@@ -246,16 +219,8 @@ SILENT: list[Logged] = [
     logged(SessionOpened(session="s1"), "session:s1"),
     logged(SessionTagged(tags={"a": "b"}), "session:s1"),
     logged(SessionDeleted(), "session:s1"),
-    # Compositions come with a later issue: their crumbs do, too.
-    logged(ChildStarted(slot="0", child=CHILD, agent="a", kind="pipeline")),
     logged(ChildSuspended(slot="0", child=CHILD)),
     logged(ChildResumed(slot="0", child=CHILD)),
-    logged(ChildReturned(slot="0", child=CHILD, status="completed")),
-    logged(StepStarted(path="0", agent="a")),
-    logged(StepFinished(path="0")),
-    logged(LoopStarted(loop="l", call="1.0", steps=[], max_iterations=3)),
-    logged(IterationFinished(loop="l", iteration=1, call="1.0")),
-    logged(LoopFinished(loop="l", status="completed", iterations=1)),
 ]
 
 SOMETIMES_SILENT: list[Logged] = [
@@ -281,6 +246,11 @@ def test_b122_an_event_that_shows_something_is_this_crumb(entry: Logged, expecte
 @pytest.mark.parametrize("entry", [*SILENT, *SOMETIMES_SILENT], ids=event_id)
 def test_b122_any_other_event_shows_nothing(entry: Logged) -> None:
     assert crumb_of(entry, INFO, "9") is None
+
+
+def test_b122_what_has_frames_of_its_own_is_not_framed_again() -> None:
+    for entry in COMPOSED_SILENT:
+        assert crumb_of(entry, INFO, "9") is None
 
 
 def test_b122_every_event_has_a_crumb_or_is_silent_on_purpose() -> None:

@@ -1,0 +1,440 @@
+"""Loops: what an agent composes and runs again and again, what it is told, and what waits inside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bread import Loop, RunStopped, define_skill, define_tool
+from bread.testing import call, fail, text
+from scenes import DURABLE, Counter, OpenBread, Spy, agent, asking, ended, names, question, refused
+from support import read, types
+from teams import (
+    answer_all,
+    asker,
+    broken,
+    by_agent,
+    children,
+    finish,
+    frames,
+    hands_on,
+    host,
+    iterate,
+    outcomes,
+    start_loop,
+    tells,
+    told,
+    waiting,
+    worker,
+)
+
+
+def turns(*turns: Any) -> Spy:
+    """A host that does this, turn by turn, and then says what its last calls came to."""
+    return Spy(lambda request: [turns[request.turn]] if request.turn < len(turns) else tells(request))
+
+
+def quotes() -> Any:
+    """A worker that gives back what it was given."""
+    return agent(lambda request: [text(request.messages[-1].text)], id="worker")
+
+
+# --- what it does -----------------------------------------------------------------------------------------------------
+
+
+async def test_the_host_gets_three_tools(open_bread: OpenBread) -> None:
+    """B114: their arguments, and what its prompt says of the pool and of the cap."""
+    spy = Spy([[text("Done.")]])
+    async with open_bread(
+        host(spy, "worker", "asker", max_iterations=3, prompt="You host."), worker(), asker()
+    ) as bread:
+        await bread.run("host", "go")
+    [request] = spy.requests
+    arguments = {tool.name: {*schema["properties"]} for tool in request.tools if (schema := as_any(tool.schema))}
+    assert arguments == {
+        "core_start_loop": {"pipeline", "input"},
+        "core_iterate_loop": {"feedback"},
+        "core_finish_loop": {"result"},
+    }
+    assert request.prompt.startswith("You host.")
+    assert "worker, asker" in request.prompt
+    assert "At most 3 iterations" in request.prompt
+
+
+def as_any(value: Any) -> Any:
+    return value
+
+
+async def test_what_is_shown_of_a_loop(open_bread: OpenBread) -> None:
+    """B114, B115: its frames around those of its pipeline, and the runs of each iteration below."""
+    spy = turns(start_loop("worker", input="x"), iterate(), finish(result={"r": 1}))
+    async with open_bread(host(spy, "worker"), worker()) as bread:
+        handle = bread.run("host", "go")
+        crumbs = await read(handle)
+        runs = (await bread.list_runs(root=handle.run_id)).items
+    assert types(crumbs, "text:delta", "tool:call", "tool:result") == [
+        *("agent:run:start", "loop:start", "loop:iteration:start"),
+        *("agent:run:start", "pipeline:step:start", "agent:run:start", "agent:run:end", "pipeline:step:end"),
+        *("agent:run:end", "loop:iteration:end", "loop:end", "agent:run:end"),
+    ]
+    start, begun, done, end = (crumb for crumb in crumbs if crumb.type.startswith("loop:"))
+    assert start.type == "loop:start"
+    assert (start.agent_id, start.input, start.max_iterations) == ("host", "x", 10)
+    assert begun.type == "loop:iteration:start"
+    assert done.type == "loop:iteration:end"
+    assert (begun.iteration, done.iteration, done.output) == (1, 1, "worker: x")
+    assert end.type == "loop:end"
+    assert (end.loop_id, end.status, end.iterations, end.result) == (start.loop_id, "completed", 1, {"r": 1})
+    assert {run.kind for run in runs} == {"agent", "pipeline"}
+    assert begun.child_run_id in {run.id for run in runs if run.kind == "pipeline"}
+    [(_, place, by), _] = frames(crumbs)
+    assert (place.rpartition("/")[2], by) == ("0", "worker")
+
+
+async def test_feedback_and_previous_output(open_bread: OpenBread) -> None:
+    """B116: the first input is the loop's, the next ones what came out last, with feedback if there is any."""
+    spy = turns(start_loop("worker", input="x"), iterate(), iterate(), iterate(feedback={"f": 1}), finish())
+    async with open_bread(host(spy, "worker"), quotes()) as bread:
+        handle = bread.run("host", "go")
+        await read(handle)
+        [loop] = (await bread.list_loops()).items
+    assert [one.output for one in loop.iterations] == ["x", "x", '{"previousOutput": "x", "feedback": {"f": 1}}']
+    assert loop.result == loop.iterations[-1].output
+
+
+async def test_a_loop_without_an_input_works_on_that_of_the_run(open_bread: OpenBread) -> None:
+    """B114: and feedback may come first."""
+    spy = turns(start_loop("worker"), iterate(feedback="f"), finish())
+    async with open_bread(host(spy, "worker"), quotes()) as bread:
+        await bread.run("host", {"topic": 1})
+        [loop] = (await bread.list_loops()).items
+    assert loop.iterations[0].output == '{"previousOutput": {"topic": 1}, "feedback": "f"}'
+
+
+async def test_any_steps_can_be_composed(open_bread: OpenBread) -> None:
+    """B114: branches, maps, sequences, skills, nested."""
+    seen: list[str] = []
+
+    def script(request: Any) -> list[Any]:
+        seen.append(request.prompt)
+        return [text("ok")]
+
+    polite = agent(script, id="polite", skills=[define_skill("please", description="d", prompt="Say please.")])
+    steps = [
+        {"parallel": ["worker", ["worker", "worker"]]},
+        {"map": {"agent": "polite", "skill": "please"}, "concurrency": 2},
+    ]
+    spy = turns(start_loop(*steps, input="x"), iterate())
+    async with open_bread(host(spy, "worker", "polite"), worker(), polite) as bread:
+        await bread.run("host", "go")
+    assert told(spy) == [{"iteration": 1, "output": ["ok", "ok"]}]
+    assert all("Say please." in prompt for prompt in seen)
+    assert len(seen) == 2
+
+
+async def test_loops_are_listed_and_shown_from_the_log(open_bread: OpenBread) -> None:
+    """B115: filters, pages, iterations with their runs and outputs; LOOP_NOT_FOUND."""
+    spy = turns(start_loop("worker", input="x"), iterate(), finish(), start_loop("worker", input="y"), iterate())
+    async with open_bread(host(spy, "worker"), worker(), host([[text("Done.")]], "worker", id="other")) as bread:
+        handle = bread.run("host", "go", session="s")
+        await read(handle)
+        await bread.run("other", "go")
+        page = await bread.list_loops()
+        assert [(one.status, one.agent_id, one.run_id, one.session_id) for one in page.items] == [
+            ("completed", "host", handle.run_id, "s"),
+            ("completed", "host", handle.run_id, "s"),
+        ]
+        first, second = page.items
+        assert await bread.get_loop(first.id) == first
+        [iteration] = second.iterations
+        assert (iteration.iteration, iteration.output) == (1, "worker: y")
+        assert (await bread.get_run(iteration.child_run_id)).output == "worker: y"
+        one = await bread.list_loops(limit=1)
+        assert [found.id for found in one.items] == [first.id]
+        assert [found.id for found in (await bread.list_loops(limit=1, cursor=one.next)).items] == [second.id]
+        assert (await bread.list_loops(session="s", agent="host", status="completed")).items == page.items
+        for nothing in ({"agent": "other"}, {"session": "t"}, {"status": "running"}):
+            assert (await bread.list_loops(**nothing)).items == []  # type: ignore[arg-type]
+        for wrong in ("nope", "loop_nope", f"{first.id}x", first.id.rpartition("_")[0]):
+            with refused("LOOP_NOT_FOUND"):
+                await bread.get_loop(wrong)
+
+
+# --- how it ends ------------------------------------------------------------------------------------------------------
+
+
+async def test_past_the_cap_a_loop_is_exhausted(open_bread: OpenBread) -> None:
+    """B117: the host is told, with the last output, and goes on without the loop."""
+    spy = turns(start_loop("worker", input="x"), iterate(), iterate(), iterate(), finish())
+    async with open_bread(host(spy, "worker", max_iterations=2), quotes()) as bread:
+        handle = bread.run("host", "go")
+        crumbs = await read(handle)
+        end = next(crumb for crumb in crumbs if crumb.type == "loop:end")
+        assert (end.status, end.iterations, end.result) == ("exhausted", 2, "x")
+    assert outcomes(spy.requests[4]) == [{"status": "exhausted", "iterations": 2, "output": "x"}]
+    [(how, why)] = told(spy)
+    assert how == "error"
+    assert "no open loop" in why
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_run_that_ends_leaves_no_loop_open(open_bread: OpenBread, fails: bool) -> None:
+    """B117: completed with its host, or failed with it; with the last output."""
+
+    def script(request: Any) -> list[Any]:
+        match request.turn:
+            case 0:
+                return [start_loop("worker", input="x"), iterate()]
+            case _:
+                return [fail("no", times=9, retryable=False)] if fails else [text("Done.")]
+
+    async with open_bread(host(script, "worker"), quotes()) as bread:
+        handle = bread.run("host", "go")
+        crumbs = await read(handle)
+        end, last = crumbs[-2:]
+        assert end.type == "loop:end"
+        assert (end.status, end.result) == ("failed" if fails else "completed", "x")
+        assert last.type == ("agent:error" if fails else "agent:run:end")
+        [loop] = (await bread.list_loops()).items
+        assert (loop.status, loop.result) == (end.status, "x")
+
+
+async def test_a_cancelled_host_leaves_no_loop_open(open_bread: OpenBread) -> None:
+    """B117, B18: the iteration and its question end with it."""
+    async with open_bread(host(turns(start_loop("asker", input="x"), iterate()), "asker"), asker()) as bread:
+        handle = bread.run("host", "go")
+        asked = question(await read(handle))
+        assert await bread.cancel(handle.run_id) == "cancelled"
+        [loop] = (await bread.list_loops()).items
+        assert loop.status == "failed"
+        assert {run.status for run in (await bread.list_runs(root=handle.run_id)).items} == {"cancelled"}
+        with refused("CHECKPOINT_NOT_FOUND"):
+            await bread.resume(asked.checkpoint_id, "late")
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("calls", "code", "says"),
+    [
+        ([start_loop("other")], "LOOP_AGENT_NOT_IN_POOL", "other: not in the pool; there are: worker, gone"),
+        ([start_loop({"parallel": ["worker", {"map": "other"}]})], "LOOP_AGENT_NOT_IN_POOL", "other"),
+        ([start_loop("gone")], "AGENT_NOT_FOUND", "gone"),
+        ([start_loop("worker"), start_loop("worker")], "LOOP_ALREADY_ACTIVE", "is open"),
+        ([iterate()], "NO_ACTIVE_LOOP", "start one first"),
+        ([finish()], "NO_ACTIVE_LOOP", "no open loop"),
+        ([start_loop("worker"), finish(), iterate()], "NO_ACTIVE_LOOP", "there is no open loop: start"),
+        ([start_loop()], "LOOP_ERROR", "at least one step"),
+        ([start_loop({"paralell": ["worker"]})], "LOOP_ERROR", "a step is an agent's id"),
+        ([start_loop({"map": "worker", "concurrency": 0})], "LOOP_ERROR", "concurrency"),
+        ([start_loop({"agent": "worker", "skill": "nope"})], "SKILL_NOT_FOUND", "nope"),
+        ([start_loop("worker"), iterate(), iterate()], "LOOP_ERROR", "under way"),
+        ([start_loop("worker"), iterate(), finish()], "LOOP_ERROR", "an iteration of the loop"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_what_a_host_may_not_do(open_bread: OpenBread, calls: list[Any], code: str, says: str) -> None:
+    """B118: each is a tool error that the model is told, and it may go on."""
+    spy = Spy([calls, [text("Done.")]])
+    others = (worker(), worker("other"))
+    async with open_bread(host(spy, "worker", "gone"), *others) as bread:
+        crumbs = await read(bread.run("host", "go"))
+    [error] = [crumb for crumb in crumbs if crumb.type == "tool:error"]
+    assert (error.code, says in error.message) == (code, True)
+    assert crumbs[-1].type == "agent:run:end"
+
+
+async def test_an_iteration_that_fails(open_bread: OpenBread) -> None:
+    """B118: LOOP_ERROR with what failed; the loop stays open, its next iteration works on what the failed one did."""
+    tried = Counter()
+
+    def script(request: Any) -> list[Any]:
+        return [fail("no", times=9, retryable=False)] if tried("x") == 1 else [text(request.messages[0].text)]
+
+    spy = turns(start_loop("flaky", input="x"), iterate(), iterate(), finish())
+    async with open_bread(host(spy, "flaky"), agent(script, id="flaky")) as bread:
+        await bread.run("host", "go")
+        [loop] = (await bread.list_loops()).items
+    [(how, why)] = outcomes(spy.requests[2])
+    assert how == "error"
+    assert "iteration 1 failed: MODEL_ERROR" in why
+    assert [(one.iteration, one.output) for one in loop.iterations] == [(1, None), (2, "x")]
+    assert (loop.status, loop.result) == ("completed", "x")
+
+
+@pytest.mark.parametrize(
+    "shape", [{"pool": []}, {"pool": "worker"}, {"pool": ["worker"], "max_iterations": 0}], ids=str
+)
+def test_a_loop_of_another_shape_is_refused(shape: Any) -> None:
+    """B114: where it is defined."""
+    with refused("INPUT_INVALID"):
+        Loop(**shape)
+
+
+# --- what waits inside ------------------------------------------------------------------------------------------------
+
+
+async def test_a_question_inside_an_iteration(open_bread: OpenBread) -> None:
+    """B120, C12: the host waits with it; its answer continues the iteration, the loop and the host in one stream."""
+    spy = turns(start_loop("asker", "worker", input="x"), iterate(), finish())
+    async with open_bread(host(spy, "asker", "worker"), asker(), worker()) as bread:
+        handle = bread.run("host", "go")
+        crumbs = await read(handle)
+        asked = question(crumbs)
+        assert not any(crumb.type in ("tool:error", "loop:iteration:end") for crumb in crumbs)
+        [loop] = (await bread.list_loops()).items
+        assert (loop.status, [one.output for one in loop.iterations]) == ("running", [None])
+        [found] = await waiting(bread)
+        assert found.agent_id == "host"
+        with refused("SUPERVISOR_CHECKPOINT_NOT_RESUMABLE"):
+            await bread.resume(found.id, "yes")
+        crumbs = await read(bread.resume(asked.checkpoint_id, "yes"))
+        order = [crumb.type for crumb in crumbs if crumb.type.startswith(("human", "loop", "pipeline:step:end"))]
+        assert order == [
+            "human:resumed",
+            *("pipeline:step:end", "pipeline:step:end"),
+            *("loop:iteration:end", "loop:end"),
+        ]
+        assert crumbs[-1].type == "agent:run:end"
+        assert (await bread.list_loops()).items[0].result == "worker: asker: yes"
+
+
+async def test_ten_iterations_with_a_gate_each(open_bread: OpenBread) -> None:
+    """C6, B120: what happens before a question happens once an iteration, however often others are answered."""
+    counter = Counter()
+
+    @define_tool
+    async def count(what: str) -> int:
+        return counter(what)
+
+    def script(request: Any) -> list[Any]:
+        what = request.messages[0].text
+        match request.turn:
+            case 0:
+                return [call("tool_count", {"what": what})]
+            case 1:
+                return [call("human_ask", {})]
+        return [text(f"{what}.")]
+
+    spy = turns(start_loop("gated", input="x"), *[iterate()] * 10, finish())
+    async with open_bread(host(spy, "gated"), agent(script, asking(), count, id="gated")) as bread:
+        handle = bread.run("host", "go")
+        crumbs = await answer_all(bread, await read(handle))
+        assert crumbs[-1].run_id == handle.run_id
+        assert (await bread.list_loops()).items[0].result == "x" + "." * 10
+    assert counter.of == {"x" + "." * n: 1 for n in range(10)}
+
+
+@pytest.mark.parametrize("way", ["delegate", "loop"])
+async def test_a_human_tool_of_a_skill_deep_inside(open_bread: OpenBread, way: str) -> None:
+    """C50, B26, B72: the way on which an agent got to its human tool makes no difference."""
+    form = define_skill("form", description="Fill it in.", prompt="Ask.", tools=[asking("sign")])
+
+    def script(request: Any) -> list[Any]:
+        match request.turn:
+            case 0:
+                return [call("core_load_skill", {"skill": "form"})]
+            case 1:
+                return [call("human_sign", {"n": 1})]
+        return [text(str(request.messages[-1].content))]
+
+    clerk = agent(script, id="clerk", skills=[form])
+    spy = turns(start_loop("clerk", input="x"), iterate(), finish())
+    above = host(spy, "clerk") if way == "loop" else hands_on("clerk", id="host")
+    async with open_bread(above, clerk) as bread:
+        handle = bread.run("host", "go")
+        asked = question(await read(handle))
+        assert (asked.tool_name, asked.agent_id) == ("sign", "clerk")
+        crumbs = await read(bread.resume(asked.checkpoint_id, "signed"))
+        assert crumbs[-1].run_id == handle.run_id
+        assert "signed" in [crumb.output for crumb in crumbs if crumb.type == "agent:run:end"]
+
+
+async def test_iterations_that_ask_each_time(open_bread: OpenBread) -> None:
+    """B120, B94: branches of each iteration, a supervisor among them; every iteration asks anew."""
+    spy = turns(start_loop({"parallel": ["asker", "boss"]}, input="x"), iterate(), iterate(), finish())
+    agents = (host(spy, "asker", "boss"), asker(), hands_on("deep"), asker("deep"))
+    async with open_bread(*agents) as bread:
+        handle = bread.run("host", "go")
+        crumbs = await read(handle)
+        asked: list[str] = []
+        while found := by_agent(crumbs):
+            assert found.keys() == {"asker", "deep"}
+            asked += [one.checkpoint_id for one in found.values()]
+            await read(bread.resume(found["asker"].checkpoint_id, "A"))
+            crumbs = await read(bread.resume(found["deep"].checkpoint_id, "D"))
+        assert len({*asked}) == 4
+        [loop] = (await bread.list_loops()).items
+        assert [one.output for one in loop.iterations] == [["asker: A", '["deep: D"]']] * 2
+
+
+@DURABLE
+async def test_a_host_that_waits_finds_its_loop_open(open_bread: OpenBread) -> None:
+    """B121: its own question comes between two iterations; another process answers it, and the loop goes on."""
+    spy = turns(start_loop("worker", input="x"), iterate(), call("human_ask", {}), iterate(), finish())
+    agents = (host(spy, "worker", tools=[asking()]), worker())
+    async with open_bread(*agents) as bread:
+        handle = bread.run("host", "go")
+        asked = question(await read(handle))
+        [before] = (await bread.list_loops()).items
+        assert (before.status, len(before.iterations)) == ("running", 1)
+    async with open_bread(*agents) as bread:
+        assert (await bread.list_loops()).items == [before]
+        await read(bread.resume(asked.checkpoint_id, "yes"))
+        [loop] = (await bread.list_loops()).items
+        assert loop.id == before.id
+        assert [one.output for one in loop.iterations] == ["worker: x", "worker: worker: x"]
+        assert "loop_finished" in await names(bread, handle.run_id)
+
+
+@DURABLE
+async def test_an_iteration_that_waits_survives_restarts(open_bread: OpenBread) -> None:
+    """B120, B121: what has finished in it is not run again."""
+    spy = turns(start_loop({"parallel": ["worker", "asker"]}, input="x"), iterate(), finish())
+    agents = (host(spy, "worker", "asker"), worker(), asker())
+    async with open_bread(*agents) as bread:
+        asked = question(await read(bread.run("host", "go")))
+    async with open_bread(*agents) as bread:
+        await read(bread.resume(asked.checkpoint_id, "yes"))
+        [loop] = (await bread.list_loops()).items
+        assert loop.result == ["worker: x", "asker: yes"]
+        begun = [crumb.agent_id for crumb in await ended(bread, loop.run_id) if crumb.type == "agent:run:start"]
+        assert sorted(begun)[:2] == ["asker", "host"]
+        assert begun.count("worker") == 1
+
+
+async def test_a_loop_within_a_loop(open_bread: OpenBread) -> None:
+    """B95, B120: a host in the pool of a host; each has a loop of its own."""
+    inner = host(lambda r: tells(r) if r.turn > 1 else [[start_loop("asker"), iterate()][r.turn]], "asker", id="inner")
+    outer = host(turns(start_loop("inner", input="x"), iterate(), finish()), "inner", id="outer")
+    async with open_bread(outer, inner, asker()) as bread:
+        handle = bread.run("outer", "go")
+        crumbs = await answer_all(bread, await read(handle))
+        assert crumbs[-1].run_id == handle.run_id
+        found = {one.agent_id: one for one in (await bread.list_loops()).items}
+        assert found.keys() == {"inner", "outer"}
+        assert found["inner"].result == "asker: yes"
+        runs = await children(bread, handle.run_id)
+        assert found["inner"].run_id == runs["inner"]
+
+
+async def test_a_failed_host_is_retried(open_bread: OpenBread) -> None:
+    """B117, B18: its loop was closed with it: the model is told so where it goes on."""
+    tried = Counter()
+
+    def script(request: Any) -> list[Any]:
+        match request.turn:
+            case 0:
+                return [start_loop("worker", input="x"), iterate()]
+            case 1:
+                return [fail("no", times=9, retryable=False)] if tried("host") == 1 else [iterate()]
+        return [text("Done.")]
+
+    async with open_bread(host(script, "worker"), worker(), broken()) as bread:
+        handle = bread.run("host", "go")
+        with pytest.raises(RunStopped):
+            await handle
+        crumbs = await read(bread.retry(handle.run_id))
+        assert [crumb.code for crumb in crumbs if crumb.type == "tool:error"] == ["NO_ACTIVE_LOOP"]

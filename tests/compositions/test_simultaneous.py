@@ -1,0 +1,169 @@
+"""Answers to siblings at the same instant, in one process and from four: each is used once, and all go on once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from bread import Bread, RunStopped, RunSuspended, define_tool
+from bread.domain.events import Event
+from bread.domain.run_events import ChildReturned, ModelResponded, Resumed, RunCompleted, StepFinished
+from compositions.trees import Shape, agents_of, answer_to, nodes, numbered, output_of, steps_of
+from crash.processes import Child, Log, Processes
+from scenes import Checked
+from support import trials
+
+ASKS, TWICE, SAYS = Shape("leaf", asks=1), Shape("leaf", asks=2), Shape("leaf")
+
+
+def team(*parts: Shape, **more: Any) -> Shape:
+    return Shape("team", parts, **more)
+
+
+def together(*parts: Shape) -> Shape:
+    return Shape("parallel", parts)
+
+
+BRANCHES = [together(*[ASKS] * count) for count in range(2, 9)]
+DELEGATIONS = [team(*[ASKS] * count) for count in range(2, 9)]
+# A supervisor in a branch, a parallel in a parallel, supervisors of supervisors, mixed turns, leaves that ask twice.
+NESTED = [
+    together(team(ASKS, ASKS), ASKS, together(ASKS, TWICE)),
+    together(team(ASKS, team(ASKS, ASKS), asks=1), SAYS, ASKS),
+    team(team(ASKS, TWICE), team(ASKS, asks=1), asks=1),
+    Shape("sequence", (together(ASKS, TWICE), Shape("map", (ASKS,), rounds=2), team(ASKS, ASKS))),
+    team(Shape("host", (together(ASKS, ASKS),), rounds=2), TWICE, ASKS),
+]
+KINDS = {"branches": BRANCHES, "delegations": DELEGATIONS, "nested": NESTED}
+EACH_KIND = pytest.mark.parametrize("kind", KINDS)
+
+
+def shapes_of(kind: str) -> list[Shape]:
+    return [numbered(shape, first=100 * number) for number, shape in enumerate(KINDS[kind])]
+
+
+@EACH_KIND
+async def test_in_one_process(kind: str, tmp_path: Path) -> None:
+    """B93, B94, B95, B111, B113, C6, C45: 0 wrong, on a file."""
+    counted: Counter[str] = Counter()
+
+    @define_tool
+    async def count(what: str) -> None:
+        counted[what] += 1
+
+    shapes = shapes_of(kind)
+    bread = Checked(
+        agents=[one for shape in shapes for one in agents_of(shape, count)],
+        pipelines={shape.id: [steps_of(shape)] for shape in shapes if not shape.is_agent},
+        store=f"sqlite:///{tmp_path}/bread.db",
+    )
+    async with bread:
+        for trial in range(trials(14, 500)):
+            await once(bread, shapes[trial % len(shapes)])
+    assert {*counted.values()} <= {1}
+    check_log(Log.read(tmp_path / "bread.db"))
+
+
+async def once(bread: Bread, shape: Shape) -> None:
+    """A composition, each of whose rests ends by answers to all of its questions at once."""
+    if shape.is_agent:
+        run_id = await bread.start(shape.id, "go")
+    else:
+        run_id = await bread.start_pipeline(shape.id, "go")
+    async for _ in bread.observe(run_id, until="rest"):
+        pass
+    while checkpoints := (await bread.get_run(run_id)).checkpoints:
+        asked = [await bread.get_checkpoint(one) for one in checkpoints]
+        answers = [resume(bread, one.id, answer_to(one.args)) for one in asked]
+        await asyncio.gather(*answers)
+        async for _ in bread.observe(run_id, until="rest"):
+            pass
+    run = await bread.get_run(run_id)
+    assert (run.status, run.output) == ("completed", output_of(shape, "go"))
+
+
+async def resume(bread: Bread, checkpoint_id: str, answer: Any) -> None:
+    try:
+        await bread.resume(checkpoint_id, answer)
+    except RunSuspended:
+        return
+    except RunStopped as error:
+        raise AssertionError("a composition failed") from error
+
+
+@EACH_KIND
+def test_from_four_processes(kind: str, processes: Processes) -> None:
+    """B93, B94, B95, B111, B113, C6, C47: all have looked before the first one claims; 0 wrong."""
+    shapes = shapes_of(kind)
+    children = processes.several(4, trees=[asdict(shape) for shape in shapes])
+    chance = Random(kind)
+    for trial in range(trials(7, 500)):
+        shape = shapes[trial % len(shapes)]
+        run = children[trial % 4].call("plant", tree=shape.id)
+        found = children[0].call("settled", run=run)
+        while found["questions"]:
+            answer_together(children, found["questions"], chance)
+            found = children[chance.randrange(4)].call("settled", run=run)
+        assert (found["status"], found["output"]) == ("completed", output_of(shape, "go"))
+    for child in children:
+        child.close()
+    done = Counter(effect["what"] for effect in processes.effects(tool="count"))
+    assert {*done.values()} <= {1}
+    check_log(processes.log)
+    processes.assert_quiet()
+
+
+def answer_together(children: list[Child], questions: list[dict[str, Any]], chance: Random) -> None:
+    """Every question gets its answer from one of the processes, and some of them another one from a second process."""
+    given: list[list[list[Any]]] = [[] for _ in children]
+    for question in questions:
+        first, second = chance.sample(range(4), 2)
+        for process in (first, second)[: 1 + chance.randrange(2)]:
+            given[process].append([question["id"], answer_to(question["args"])])
+    busy = [(child, mine) for child, mine in zip(children, given, strict=True) if mine]
+    for child, mine in busy:
+        child.call("door", count=len(mine))
+    replies = [child.send("answers", given=mine) for child, mine in busy]
+    for child, _ in busy:
+        child.wait_for("at_door")
+    for child, _ in busy:
+        child.send("go")
+    won: Counter[str] = Counter()
+    for (child, mine), reply in zip(busy, replies, strict=True):
+        for (checkpoint, _), outcome in zip(mine, child.reply(reply), strict=True):
+            assert outcome in ("won", "CHECKPOINT_NOT_FOUND")
+            won[checkpoint] += outcome == "won"
+    assert won == Counter(question["id"] for question in questions)
+
+
+def check_log(log: Log) -> None:
+    """Each answer was used once, each run ended once, each child was heard of once, and each turn was taken once."""
+    log.assert_sound()
+    for checkpoint in log.checkpoints:
+        assert len(log.events(checkpoint)) == 2
+    for run in log.runs:
+        assert len(log.events(run, RunCompleted)) == 1
+        for kind, key in KEYS.items():
+            keys = [key(event) for event in log.events(run, kind)]
+            assert len(keys) == len({*keys})
+
+
+KEYS: dict[type[Event], Any] = {
+    ChildReturned: lambda event: event.slot,
+    ModelResponded: lambda event: event.turn,
+    Resumed: lambda event: event.checkpoint,
+    StepFinished: lambda event: event.path,
+}
+
+
+def test_the_shapes_ask_several_people_at_once() -> None:
+    """The trials above are about what they say they are."""
+    for kind, shapes in KINDS.items():
+        for shape in shapes:
+            assert sum(one.asks > 0 for one in nodes(shape)) >= 2, kind
