@@ -70,7 +70,15 @@ def replaced(page: str, name: str, part: str) -> str:
 
 # --- words ------------------------------------------------------------------------------------------------------------
 
-PLAIN = {Step: "step", str: "text", int: "integer", float: "number", bool: "boolean", datetime: "time", type(None): "null"}
+PLAIN = {
+    Step: "step",
+    str: "text",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    datetime: "time",
+    type(None): "null",
+}
 
 
 def type_words(annotation: Any) -> str:
