@@ -273,9 +273,9 @@ def _intents(state: RunState, idempotent: frozenset[str]) -> list[ToolCalled]:
 
 def _unsettled(state: RunState, key: str) -> Call | None:
     """A call that an outcome may still settle: also one that a person is asked about, or wants to have made again,
-    because its owner seemed dead."""
+    because its owner seemed dead. One that waits for a child run is settled by that run alone."""
     call = state.call(key)
-    begun = call is not None and call.called_at > 0 and call.status != "settled"
+    begun = call is not None and call.called_at > 0 and call.status not in ("settled", "waiting")
     return call if begun and state.status == "active" else None
 
 
@@ -305,7 +305,7 @@ def question_of(state: RunState, call: Call, ask: Ask) -> CheckpointOpened:
         args_schema=ask.args_schema,
         response_schema=ask.response_schema,
         prompt=ask.prompt,
-        skill=state.skill or (state.loaded[-1] if state.loaded else None),
+        skill=state.asks_with,
         parent=state.parent,
         deadline=ask.deadline,
         on_timeout=ask.on_timeout,

@@ -127,6 +127,11 @@ class RunState:
         return "suspended"
 
     @property
+    def asks_with(self) -> str | None:
+        """The skill that its questions name: the one that it began with, else the last that its model has loaded."""
+        return self.skill or (self.loaded[-1] if self.loaded else None)
+
+    @property
     def result(self) -> JsonValue:
         """The output of a run that is completed."""
         if self.output_of is None:

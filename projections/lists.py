@@ -97,6 +97,9 @@ class Iteration(View):
     output: JsonValue = None
 
 
+LoopStatus = Literal["running", "completed", "exhausted", "failed"]
+
+
 class LoopView(View):
     """A loop that an agent composed, read from the log of its run."""
 
@@ -105,7 +108,7 @@ class LoopView(View):
     root_run_id: str
     session_id: str
     agent_id: str
-    status: Literal["running", "completed", "exhausted", "failed"]
+    status: LoopStatus
     max_iterations: int
     steps: JsonValue
     input: JsonValue = None

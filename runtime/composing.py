@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Visibility = Literal["passthrough", "mediate", "hidden"]
 MAX_ITERATIONS = 10
 _CONCURRENCY = 1000
+_DEPTH = 50  # of steps; a delegation begins anew
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,10 @@ class Pipeline:
         """The ids of the agents that its steps name."""
         return sorted(set().union(*(agents_of(one) for one in self.steps)))
 
+    def misfits(self, input: JsonValue, agents: Mapping[str, Agent]) -> list[str]:
+        """What in its input does not fit the agents that work on it first."""
+        return _misfits(self.steps[0], input, agents)
+
     def nodes(self, agents: Mapping[str, Agent]) -> JsonValue:
         """The steps as they are stored with a run: a changed configuration does not touch runs that have begun."""
         return [_node(one, agents) for one in self.steps]
@@ -101,7 +106,22 @@ def define_pipeline(id: str, steps: Sequence[Step | str], agents: Mapping[str, A
     return pipeline
 
 
-def _node(one: Step, agents: Mapping[str, Agent]) -> dict[str, JsonValue]:
+def _misfits(one: Step, input: JsonValue, agents: Mapping[str, Agent]) -> list[str]:
+    match one.kind:
+        case "agent":
+            return problems(input, agents[one.agent].input_schema, "input")
+        case "map":
+            items = input if isinstance(input, list) else [input]
+            return [wrong for item in items for wrong in _misfits(one.steps[0], item, agents)]
+        case "parallel":
+            return [wrong for branch in one.steps for wrong in _misfits(branch, input, agents)]
+        case _:
+            return _misfits(one.steps[0], input, agents)
+
+
+def _node(one: Step, agents: Mapping[str, Agent], depth: int = 1) -> dict[str, JsonValue]:
+    if depth > _DEPTH:
+        raise InvalidInput("INPUT_INVALID", f"steps are nested more than {_DEPTH} levels deep")
     match one.kind:
         case "agent":
             agent = agents.get(one.agent)
@@ -112,9 +132,10 @@ def _node(one: Step, agents: Mapping[str, Agent]) -> dict[str, JsonValue]:
                 node["skill"] = find_skill(agent.skills, one.skill, agent.id).id
             return node
         case "map":
-            return {"kind": "map", "step": _node(one.steps[0], agents), "concurrency": one.concurrency}
+            body = _node(one.steps[0], agents, depth + 1)
+            return {"kind": "map", "step": body, "concurrency": one.concurrency}
         case _:
-            return {"kind": one.kind, "steps": [_node(branch, agents) for branch in one.steps]}
+            return {"kind": one.kind, "steps": [_node(branch, agents, depth + 1) for branch in one.steps]}
 
 
 # --- supervisors ------------------------------------------------------------------------------------------------------
@@ -219,7 +240,9 @@ def steps_of(pipeline: JsonValue) -> list[Step]:
     return [_composed(one) for one in pipeline]
 
 
-def _composed(one: JsonValue) -> Step:
+def _composed(one: JsonValue, depth: int = 1) -> Step:
+    if depth > _DEPTH:
+        raise InvalidInput("INPUT_INVALID", f"pipeline: steps are nested more than {_DEPTH} levels deep")
     match one:
         case str(agent):
             return step(agent)
@@ -227,12 +250,12 @@ def _composed(one: JsonValue) -> Step:
             skill = rest.get("skill")
             return step(agent, skill=skill if isinstance(skill, str) else None)
         case {"parallel": list(branches), **rest} if not rest and branches:
-            return parallel(*(_composed(branch) for branch in branches))
+            return parallel(*(_composed(branch, depth + 1) for branch in branches))
         case {"map": body, **rest} if rest.keys() <= {"concurrency"}:
             concurrency = rest.get("concurrency", 1)
-            return map_(_composed(body), concurrency=concurrency if isinstance(concurrency, int) else 0)
+            return map_(_composed(body, depth + 1), concurrency=concurrency if isinstance(concurrency, int) else 0)
         case list(steps) if steps:
-            return sequence(*(_composed(inner) for inner in steps))
+            return sequence(*(_composed(inner, depth + 1) for inner in steps))
     raise InvalidInput(
         "INPUT_INVALID", 'pipeline: a step is an agent\'s id, {"parallel": [...]} or {"map": step, "concurrency": n}'
     )

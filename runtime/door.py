@@ -100,6 +100,10 @@ class Door:
         if pipeline is None:
             known = ", ".join(engine.pipelines) or "none"
             raise NotFound("PIPELINE_NOT_FOUND", f"no pipeline {command.pipeline!r}; there are: {known}")
+        if wrong := pipeline.misfits(command.input, engine.agents):
+            raise InvalidInput(
+                "INPUT_INVALID", f"the input does not fit pipeline {pipeline.id}: {'; '.join(wrong)}", problems=wrong
+            )
         for agent_id in pipeline.agents:
             await engine.prepare(self._agent(agent_id))
         run_id, session = _ids(command)

@@ -53,6 +53,11 @@ async def call_model(actor: Actor, effect: CallModel) -> None:
     messages, loaded = await actor.messages(), actor.state.loaded
     base_seq, started = actor.seq_of_base(), time.perf_counter()
     try:
+        # What a step hands on is known only when it is there: the other ways in have been checked at the door.
+        if effect.turn == 0 and (wrong := problems(actor.state.input, actor.agent.input_schema, "input")):
+            misfit = f"the input does not fit agent {actor.agent.id!r}: {'; '.join(wrong)}"
+            await _record_failure(actor, effect, base_seq, misfit, False, None, code="INPUT_INVALID")
+            return
         try:
             request = ModelRequest(
                 run_id=actor.run_id,
@@ -197,6 +202,11 @@ def plan_call(actor: Actor, use: ToolUse, loaded: Collection[str]) -> Plan:
             deadline=deadline,
             on_timeout=tool.on_timeout,
         )
+    composed = (
+        plan_composing(agent, use.tool, use.args, actor.engine.agents, actor.state.input) if tool.composes else None
+    )
+    if isinstance(composed, Refuse):
+        return composed  # nobody is asked to approve what cannot be
     if access == "ask":
         return Ask(
             checkpoint=new_id("cp"),
@@ -206,9 +216,7 @@ def plan_call(actor: Actor, use: ToolUse, loaded: Collection[str]) -> Plan:
             response_schema=None,
             prompt=f"Allow {leaf_name(use.tool)}?",
         )
-    if tool.composes:
-        return plan_composing(agent, use.tool, use.args, actor.engine.agents, actor.state.input)
-    return Execute(tool.idempotent)
+    return composed or Execute(tool.idempotent)
 
 
 # --- tools ------------------------------------------------------------------------------------------------------------

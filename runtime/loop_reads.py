@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 from ..domain.envelope import Recorded
 from ..domain.errors import NotFound
 from ..domain.run_events import IterationFinished, IterationStarted, LoopFinished, LoopStarted, RunStarted
-from ..projections.lists import Iteration, LoopView, Page
+from ..projections.lists import Iteration, LoopStatus, LoopView, Page
 from ..projections.render import moment
+from .reads import check_choice
 from .sqlite import select_events
 
 _LOOPS = "topic = 'run.loop_started@1'"
@@ -30,6 +31,7 @@ def list_loops(
     cursor: sqlite3.Cursor, *, tenant: str, filters: dict[str, str], limit: int, after: int
 ) -> Page[LoopView]:
     """Loops in the order in which they were begun. `filters`: agent, session, status."""
+    check_choice("status", filters.get("status"), get_args(LoopStatus))
     found: list[LoopView] = []
     position = last = after
     while len(found) <= limit:

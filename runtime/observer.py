@@ -200,9 +200,7 @@ class Observer:
         between finds the entry itself again."""
         recorded, event = entry.recorded, entry.recorded.event
         run_id, seq = run_of(entry), recorded.meta.seq
-        info = None if run_id is None else await self._info(run_id)
-        if info is not None and not await self._sees(event, info):
-            info = None
+        info = None if run_id is None else await self._visible(event, run_id)
         shown: list[Crumb] = []
         if info is not None and recorded.stream == run_id and isinstance(event, _ENDS_ATTEMPT):
             own = event.base if isinstance(event, ModelResponded) else None
@@ -217,17 +215,22 @@ class Observer:
         if recorded.stream == self._view:
             self._ended = isinstance(event, _ENDS_RUN)
             if isinstance(event, Erased) and not shown:
-                shown.append(self._deleted(await self._info(self._view)))
+                shown.append(self._deleted(self._family.infos.get(self._view, self._root)))
         if recorded.stream == self._root.run_id:
             self.parked = isinstance(event, Parked)
             self._ended |= self._at_rest and self.parked
         return shown
 
-    async def _sees(self, event: Event, info: RunInfo) -> bool:
+    async def _visible(self, event: Event, run_id: str) -> RunInfo | None:
+        """The run of an event that is shown here; None for one that is hidden, or gone with its session meanwhile."""
         child: Visibility = "passthrough"
-        if isinstance(event, ChildStarted | ChildReturned):
-            child = (await self._info(event.child)).links[-1].visibility
-        return visible(event, info, self._view, child)
+        try:
+            info = await self._info(run_id)
+            if isinstance(event, ChildStarted | ChildReturned):
+                child = (await self._info(event.child)).links[-1].visibility
+        except NotFound:
+            return None
+        return info if visible(event, info, self._view, child) else None
 
     def _rest_of_text(self, info: RunInfo, event: ModelResponded, at: float) -> Iterator[Crumb]:
         """The text of a turn from where this observer stands: all of it, some, or nothing that is new."""

@@ -337,6 +337,8 @@ def _in_our_terms(error: BaseException | None) -> BreadError | None:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreUnreadable("STORE_INVALID", f"the database is damaged or not one of bread's: {error}")
+    if code == sqlite3.SQLITE_TOOBIG:
+        return InvalidInput("INPUT_INVALID", f"this is more than the store takes in one piece: {error}")
     if is_busy(error):
         return StoreUnavailable(f"another process held the database for more than {LOCK_TIMEOUT} s")
     return StoreUnavailable(f"the database does not work: {error}")

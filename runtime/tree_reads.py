@@ -116,7 +116,7 @@ def delegation_view(cursor: sqlite3.Cursor, checkpoint_id: str, run_id: str, cre
         args={},
         schema={},
         prompt=f"{state.agent} waits for {', '.join(one.sub_agent_id for one in pending)}",
-        skill=state.skill,
+        skill=state.asks_with,
         parent=parent_of(cursor, state.parent, state.root),
         pending=pending,
         created_at=moment(created),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -126,6 +127,14 @@ async def waiting(bread: Bread) -> list[Checkpoint]:
 async def open_questions(bread: Bread) -> dict[str, str]:
     """The questions that can be answered, by who asks: agent to checkpoint id."""
     return {found.agent_id: found.id for found in (await bread.list_checkpoints(answerable=True)).items}
+
+
+async def opened(bread: Bread, count: int = 1) -> dict[str, str]:
+    """The open questions, once there are so many: before the tree rests nothing else tells of them."""
+    async with asyncio.timeout(10):
+        while len(found := await open_questions(bread)) < count:
+            pass
+    return found
 
 
 async def children(bread: Bread, root: str) -> dict[str, str]:

@@ -14,11 +14,14 @@ from examples import (
     approval,
     background,
     folders,
+    loop,
     observer,
+    pipeline,
     provider_model,
     question,
     skill,
     structured_output,
+    supervisor,
 )
 from models.stub import Stub, says
 
@@ -122,3 +125,23 @@ async def test_provider_model_with_a_provider() -> None:
         assert await provider_model.main(model) == "Flour, water, time."
         [body] = stub.bodies
     assert body.get("max_tokens", body.get("max_completion_tokens")) == 200
+
+
+async def test_pipeline() -> None:
+    """B81, B90: the last answer merges, in the order of the branches, and runs the rest."""
+    assert await pipeline.main() == [
+        "finance has signed",
+        "law has signed",
+        ["law has signed", "finance has signed"],
+        "Sent.",
+    ]
+
+
+async def test_supervisor() -> None:
+    """B103, B105: the answer to the delegate goes on up to the supervisor."""
+    assert await supervisor.main() == "The house is done."
+
+
+async def test_loop() -> None:
+    """B115, B116: the feedback is in the input of the second iteration."""
+    assert await loop.main() == ["completed", "a long, long poem", "a short poem"]

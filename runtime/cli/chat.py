@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,18 +76,22 @@ def chat(
     place.perform(work)
 
 
-def agent_of(place: Place, agent_id: str | None) -> Agent:
-    """The agent of that id, if people may start it; else the first that the configuration names, or the only one."""
+def agent_of(place: Place, agent_id: str | None, pipelines: Sequence[str] = ()) -> Agent:
+    """The agent of that id, if people may start it; else the first that the configuration names, or the only one.
+
+    `pipelines` are what could have been named as well.
+    """
     agents = {agent.id: agent for agent in place.entrypoints()}
-    known = ", ".join(agents) or "none"
-    if agent_id is None and place.config is not None and place.config.entrypoints:
-        agent_id = place.config.entrypoints[0]
+    known = ", ".join([*agents, *pipelines]) or "none"
+    if agent_id is None and place.config is not None:
+        agent_id = next((name for name in place.config.entrypoints if name in agents), None)
     if agent_id is None and len(agents) == 1:
         agent_id = next(iter(agents))
     if agent_id is None:
         raise InvalidInput("INPUT_INVALID", f"which agent? There are: {known}")
     if agent_id not in agents:
-        raise NotFound("AGENT_NOT_FOUND", f"no agent {agent_id!r} to start here; there are: {known}")
+        what = "agent or pipeline" if pipelines else "agent"
+        raise NotFound("AGENT_NOT_FOUND", f"no {what} {agent_id!r} to start here; there are: {known}")
     return agents[agent_id]
 
 

@@ -29,7 +29,7 @@ from .options import (
 )
 from .output import console, print_fields, print_json, print_page, print_table, record
 from .place import Place
-from .words import SHORT, age, moment, one_line, shorten, shown
+from .words import SHORT, age, moment, one_line, shorten, shown, steps
 
 app = typer.Typer(no_args_is_help=True, help="Questions to people: list them, look at them, answer them.")
 
@@ -110,13 +110,18 @@ def _fields(found: Checkpoint) -> dict[str, str | None]:
         "kind": found.kind,
         "question": found.prompt,
         "tool": found.tool_name,
-        "args": shown(found.args, None),
+        "args": shown(found.args, None) if found.kind != "delegation" else None,
         "agent": found.agent_id,
         "run": found.run_id,
+        "root": found.root_run_id if found.root_run_id != found.run_id else None,
+        "part of": f"{found.parent.kind} {found.parent.run_id} at {found.parent.slot}" if found.parent else None,
+        "then": steps(found.parent.remaining) if found.parent and found.parent.remaining else None,
         "session": found.session_id,
         "asked": moment(found.created_at),
         "deadline": moment(found.deadline) if found.deadline else None,
-        "answer fits": shown(found.response_schema, None) if found.status == "pending" else None,
+        "waits for": "\n".join(f"{one.sub_agent_id}: {', '.join(one.child_checkpoint_ids)}" for one in found.pending)
+        or None,
+        "answer fits": shown(found.response_schema, None) if _can_be_answered(found) else None,
         "verdict": found.verdict,
         "answer": shown(found.response, None) if found.verdict else None,
         "comment": found.comment,
@@ -125,9 +130,17 @@ def _fields(found: Checkpoint) -> dict[str, str | None]:
     }
 
 
+def _can_be_answered(found: Checkpoint) -> bool:
+    return found.status == "pending" and found.kind != "delegation"
+
+
 def _explain(place: Place, found: Checkpoint) -> None:
     from ..schema import problems
 
+    if not _can_be_answered(found):
+        for checkpoint_id in (one for waits in found.pending for one in waits.child_checkpoint_ids):
+            console().print(f"  {place.command('checkpoints', 'show', checkpoint_id)}")
+        return
     # What `approve` and `reject` say is an answer like any other: it has to fit.
     fits = found.kind == "approval" or not problems({"approved": True}, found.response_schema)
     ways = ["approve", "reject", "answer"] if fits and found.kind != "in_doubt" else ["answer"]

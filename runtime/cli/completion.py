@@ -30,6 +30,15 @@ def agent_ids(context: typer.Context, incomplete: str) -> Words:
     return _quietly(context, incomplete, _agents)
 
 
+def agent_and_pipeline_ids(context: typer.Context, incomplete: str) -> Words:
+    """The agents and the pipelines that a person may start."""
+
+    def find(place: Place) -> Words:
+        return [*_agents(place), *((one, "pipeline") for one in place.pipelines_to_start())]
+
+    return _quietly(context, incomplete, find)
+
+
 def checkpoint_ids(context: typer.Context, incomplete: str) -> Words:
     """The questions that wait, oldest first."""
 
@@ -52,7 +61,7 @@ def _agents(place: Place) -> Words:
     # The names of folders are enough; agents are not executed for a Tab.
     if place.folder is None:
         return [(agent.id, agent.model.name) for agent in place.entrypoints()]
-    named = place.config.entrypoints if place.config is not None else ()
+    named = [name for name in (place.config.entrypoints if place.config else ()) if name not in place.pipelines()]
     return [(name, "") for name in named or sorted(file.parent.name for file in place.folder.glob("[!._]*/agent.py"))]
 
 

@@ -107,14 +107,18 @@ def fetched(database: Path, run_id: str) -> int:
 # --- playing ----------------------------------------------------------------------------------------------------------
 
 
-async def play(place: Place, *, by_itself: bool) -> int:
-    """The demonstration, at a terminal or by itself. Gives the exit code."""
+async def play(place: Place, *, by_itself: bool, composition: bool = False) -> int:
+    """The demonstration, at a terminal or by itself; that of a composition is always by itself. Gives the exit code."""
     database = place.path
     if database is None:
         raise InvalidInput("INPUT_INVALID", "the demo needs a store that survives a process: sqlite:///path/to/file.db")
     database = database.expanduser().absolute()
     place.announce(MODEL)
-    with _stage(database, alone=by_itself):
+    with _stage(database, alone=by_itself or composition):
+        if composition:
+            from .demo_together import play_together
+
+            return await play_together(place, database)
         if by_itself:
             from .demo_alone import play_alone
 

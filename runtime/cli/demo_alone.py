@@ -33,7 +33,7 @@ async def play_alone(place: Place, database: Path) -> int:
     async with Bread(agents=[publisher(database)], store=place.store, executes=False) as bread:
         run_id = await bread.start(AGENT, INPUT, tags={"bread": "demo"}, by=person(None))
         print(f"run {run_id}  agent {AGENT}")
-        async with _Audience(bread.observe(run_id)) as audience:
+        async with Audience(bread.observe(run_id)) as audience:
             play = _Play(place, database, bread, run_id, audience, promises)
             await play.suspend()
             await play.answer()
@@ -44,7 +44,7 @@ async def play_alone(place: Place, database: Path) -> int:
         )
         play.check_race()
         await check_run(bread, database, run_id, promises)
-        await _check_audience(bread, run_id, audience, promises)
+        await check_audience(bread, run_id, audience, promises)
     print(f"\nLook at what was recorded:  {place.command('audit', 'show', run_id)}")
     print(f"In a terminal you answer yourself:  {place.command('demo')}")
     return promises.code()
@@ -61,7 +61,7 @@ async def _finish_earlier(place: Place, database: Path) -> None:
                 pass
 
 
-class _Audience:
+class Audience:
     """Watches the run from this process, which performs nothing of it, through the store alone."""
 
     def __init__(self, stream: RunHandle) -> None:
@@ -70,7 +70,7 @@ class _Audience:
         self._watching = asyncio.create_task(self._watch(stream))
         self._watching.add_done_callback(lambda task: self._news.set())
 
-    async def __aenter__(self) -> _Audience:
+    async def __aenter__(self) -> Audience:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -84,14 +84,14 @@ class _Audience:
             self._news.set()
         self._printer.rest()
 
-    async def sees(self, kind: type[C]) -> C:
-        """Wait for a crumb of a kind, unless it has been shown already."""
+    async def sees(self, kind: type[C], count: int = 1) -> C:
+        """Wait for the first crumbs of a kind, unless they have been shown already; gives the last of so many."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while True:
-                    for crumb in self.crumbs:
-                        if isinstance(crumb, kind):
-                            return crumb
+                    seen = [crumb for crumb in self.crumbs if isinstance(crumb, kind)]
+                    if len(seen) >= count:
+                        return seen[count - 1]
                     if self._watching.done():
                         await self._watching
                         raise BreadError("PROMISE_BROKEN", f"the run ended without {kind.__name__}")
@@ -100,6 +100,10 @@ class _Audience:
         except TimeoutError:
             raise BreadError("PROMISE_BROKEN", f"no {kind.__name__} came within {PATIENCE_SECONDS:.0f} s") from None
 
+    async def sees_the_end(self) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await asyncio.shield(self._watching)
+
     def say(self, text: str) -> None:
         self._printer.rest()
         print(f"-- {text}", flush=True)
@@ -107,7 +111,7 @@ class _Audience:
 
 class _Play:
     def __init__(
-        self, place: Place, database: Path, bread: Bread, run_id: str, audience: _Audience, promises: Promises
+        self, place: Place, database: Path, bread: Bread, run_id: str, audience: Audience, promises: Promises
     ) -> None:
         self._place, self._database, self._bread, self._run_id = place, database, bread, run_id
         self._audience, self._promises = audience, promises
@@ -201,7 +205,7 @@ async def _process(module: str, *arguments: str) -> tuple[int, str, int]:
     return process.returncode or 0, error.decode(errors="replace").strip(), process.pid
 
 
-async def _check_audience(bread: Bread, run_id: str, audience: _Audience, promises: Promises) -> None:
+async def check_audience(bread: Bread, run_id: str, audience: Audience, promises: Promises) -> None:
     replayed = [crumb async for crumb in bread.observe(run_id)]
     seen, recorded = ([(crumb.seq, crumb.type) for crumb in crumbs] for crumbs in (audience.crumbs, replayed))
     promises.check(

@@ -51,10 +51,11 @@ def invoke(
         if not json:
             note(place.first_line())
         value = given if as_text else _value(given)
-        is_pipeline = agent in place.pipelines() and agent not in {one.id for one in place.agents()}
+        pipelines = place.pipelines_to_start()
+        is_pipeline = agent in pipelines and agent not in {one.id for one in place.agents()}
         if is_pipeline and skill is not None:
             raise InvalidInput("INPUT_INVALID", "--skill: a pipeline has none, its steps have")
-        name = agent if is_pipeline else agent_of(place, agent).id
+        name = agent if is_pipeline else agent_of(place, agent, pipelines).id
         async with place.open(executes=True, takes=False) as bread:
             if is_pipeline:
                 run_id = await bread.start_pipeline(name, value, session=session, idempotency_key=key, by=by)
@@ -98,11 +99,22 @@ def _tell(place: Place, last: AnyCrumb | None, questions: list[HumanRequired], *
             exits.report(last.code, last.message)
             return exits.STOPPED
     if as_json:
-        fields = ("checkpointId", "kind", "toolName", "prompt", "args", "responseSchema", "deadline")
+        fields = (
+            "checkpointId",
+            "kind",
+            "agentId",
+            "runId",
+            "toolName",
+            "prompt",
+            "args",
+            "responseSchema",
+            "deadline",
+        )
         asked = [{name: value for name, value in question.wire().items() if name in fields} for question in questions]
         _print(told | {"status": "suspended", "checkpoints": asked}, as_json)
     for question in questions:
-        note(f"{question.tool_name} waits for a person: {question.checkpoint_id} ({question.kind}). To answer:")
+        below = "" if question.run_id == question.root_run_id else f" of {question.agent_id}"
+        note(f"{question.tool_name}{below} waits for a person: {question.checkpoint_id} ({question.kind}). To answer:")
         note(place.command("checkpoints", "show", question.checkpoint_id))
     return ASKS
 

@@ -11,7 +11,7 @@ from . import exits
 from .options import After, AsJson, Limit
 from .output import print_fields, print_json, print_page, print_table, record
 from .place import Place
-from .words import moment, shown
+from .words import moment, shown, steps
 
 app = typer.Typer(no_args_is_help=True, help="Loops that agents have composed: list them, look into them.")
 
@@ -76,7 +76,7 @@ def show(
                 "run": found.run_id,
                 "session": found.session_id,
                 "begun": moment(found.created_at),
-                "steps": shown(found.steps, None),
+                "steps": steps(found.steps),
                 "input": shown(found.input, None),
                 "iterations": "\n".join(iterations) or None,
                 "result": shown(found.result, None) if found.status != "running" else None,

@@ -13,7 +13,7 @@ import typer
 
 from ...domain.envelope import Principal
 from ...domain.errors import InvalidInput
-from .completion import agent_ids, checkpoint_ids, run_ids
+from .completion import agent_and_pipeline_ids, checkpoint_ids, run_ids
 from .exits import note
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
@@ -32,7 +32,7 @@ Skill = Annotated[str | None, typer.Option(metavar="ID", help="A skill of the ag
 RunId = Annotated[str, typer.Argument(metavar="RUN", show_default=False, autocompletion=run_ids)]
 CheckpointId = Annotated[str, typer.Argument(metavar="CHECKPOINT", show_default=False, autocompletion=checkpoint_ids)]
 SessionId = Annotated[str, typer.Argument(metavar="SESSION", show_default=False)]
-AgentId = Annotated[str, typer.Argument(metavar="AGENT", show_default=False, autocompletion=agent_ids)]
+AgentId = Annotated[str, typer.Argument(metavar="AGENT", show_default=False, autocompletion=agent_and_pipeline_ids)]
 
 
 def _enter(context: typer.Context, folder: str | None) -> str | None:

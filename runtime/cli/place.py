@@ -112,7 +112,7 @@ class Place:
         if self.config is not None and self.config.entrypoints:
             from ..config import check_entrypoints
 
-            check_entrypoints(self.config, [*(agent.id for agent in self._agents), *self.config.pipelines])
+            check_entrypoints(self.config, [*(agent.id for agent in self._agents), *self.pipelines()])
         return self._agents
 
     def pipelines(self) -> Mapping[str, Sequence[Step | str]]:
@@ -125,6 +125,11 @@ class Place:
         """The agents that a person may start from here: those that the configuration names, or all."""
         named = self.config.entrypoints if self.config is not None else ()
         return [agent for agent in self.agents() if agent.id in named or not named]
+
+    def pipelines_to_start(self) -> list[str]:
+        """The pipelines that a person may start from here: those that the configuration names, or all."""
+        named = self.config.entrypoints if self.config is not None else ()
+        return [pipeline_id for pipeline_id in self.pipelines() if pipeline_id in named or not named]
 
     def open(self, *, executes: bool = False, takes: bool = True) -> Bread:
         """A Bread on the store. Only one that executes needs agents, and takes runs that nobody performs."""

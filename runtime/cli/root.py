@@ -65,13 +65,19 @@ def bread(
 
 
 @app.command()
-def demo(context: typer.Context) -> None:
+def demo(
+    context: typer.Context,
+    composition: Annotated[
+        bool,
+        typer.Option("--composition", help="Two branches of a pipeline ask at once, and are answered at once."),
+    ] = False,
+) -> None:
     """An agent asks, you answer, it goes on; kill it in between. Without a terminal it plays all of it by itself."""
     from .demo import play
 
     place: Place = context.obj
     by_itself = sys.stdin is None or not sys.stdin.isatty()
-    place.perform(lambda: play(place, by_itself=by_itself))
+    place.perform(lambda: play(place, by_itself=by_itself, composition=composition))
 
 
 def run() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -70,20 +71,26 @@ def show(context: typer.Context, run_id: RunId, json: AsJson = False) -> None:
         async with place.open() as bread:
             found = await bread.get_run(run_id)
             below = await _below(bread, found)
-            asked = {one: (await bread.get_checkpoint(one)).run_id for one in found.checkpoints} if below else {}
+            tree = [] if json else await _drawn(bread, found, below)
         if json:
             print_json(record(found) | ({"runs": [record(run) for run in below]} if below else {}))
         else:
             print_fields(_fields(found))
-            for line in drawn(found, below, asked):
+            for line in ("", *tree) if tree else ():
                 console().print(line)
         return exits.DONE
 
     place.perform(work)
 
 
+async def tree_of(bread: Bread, run_id: str) -> list[str]:
+    """A run and what is below it as a tree, a line each; nothing for a run alone."""
+    found = await bread.get_run(run_id)
+    return await _drawn(bread, found, await _below(bread, found))
+
+
 async def _below(bread: Bread, found: Run) -> list[Run]:
-    """Every run below a run, in the order in which they began."""
+    """Every run below a run: parents before their children, which are in the order of their slots."""
     runs: list[Run] = []
     cursor = None
     while True:
@@ -92,36 +99,46 @@ async def _below(bread: Bread, found: Run) -> list[Run]:
         cursor = page.next
         if cursor is None:
             break
-    above, below = {found.id}, []
-    for run in sorted(runs, key=lambda run: run.id):
-        if run.parent is not None and run.parent.run_id in above:
-            above.add(run.id)
-            below.append(run)
-    return below
-
-
-def drawn(root: Run, below: list[Run], asked: dict[str, str]) -> list[str]:
-    """The tree of a run, a line each: place, agent, status, and the questions that it asks. Nothing for a run alone."""
-    if not below:
-        return []
-    children: dict[str, list[Run]] = {}
+    children, below = _by_parent(runs), [found]
     for run in below:
+        below += children.get(run.id, [])
+    return below[1:]
+
+
+def _by_parent(runs: list[Run]) -> dict[str, list[Run]]:
+    children: dict[str, list[Run]] = {}
+    for run in sorted(runs, key=_in_order):
         if run.parent is not None:
             children.setdefault(run.parent.run_id, []).append(run)
+    return children
+
+
+async def _drawn(bread: Bread, root: Run, below: list[Run]) -> list[str]:
+    """The lines of a tree: place, agent, status, and the questions that are asked."""
+    if not below:
+        return []
+    asked = {one: (await bread.get_checkpoint(one)).run_id for one in root.checkpoints}
+    children = _by_parent(below)
     lines: list[str] = []
     waiting: list[tuple[Run, str, str]] = [(root, "", "")]
+    iterations: Counter[str] = Counter()
     while waiting:
         run, first, indent = waiting.pop()
         asks = [one for one, asking in asked.items() if asking == run.id]
-        place = f"{run.parent.slot} " if run.parent is not None and run.id != root.id else ""
+        place = ""
+        if run.parent is not None and run.id != root.id and run.parent.kind != "supervisor":
+            place = f"{run.parent.slot} "
+            if run.parent.kind == "loop":
+                iterations[run.agent_id] += 1
+                place = f"iteration {iterations[run.agent_id]} of "
         why = f"  {run.code}" if run.code else ""
         waits = f"  waits for {', '.join(asks)}" if asks else ""
         lines.append(f"{first}{place}{run.agent_id}  {_status(run)}{why}{waits}  {run.id}")
-        inner = sorted(children.get(run.id, []), key=_in_order)
+        inner = children.get(run.id, [])
         for index, child in reversed(list(enumerate(inner))):
             last = index == len(inner) - 1
             waiting.append((child, indent + ("└─ " if last else "├─ "), indent + ("   " if last else "│  ")))
-    return ["", *lines]
+    return lines
 
 
 def _in_order(run: Run) -> list[int]:

@@ -44,6 +44,17 @@ def shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}… ({len(text)} characters)"
 
 
+def steps(nodes: Any) -> str:
+    """The steps of a pipeline as they are stored: `echo, parallel(law, finance), map(echo)`."""
+    return ", ".join(_step(node) for node in nodes)
+
+
+def _step(node: Any) -> str:
+    if node["kind"] == "agent":
+        return str(node["agent"])
+    return f"{node['kind']}({steps(node['steps'] if 'steps' in node else [node['step']])})"
+
+
 def moment(at: datetime) -> str:
     """A time, to the millisecond, in UTC."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"

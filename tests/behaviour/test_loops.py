@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from itertools import permutations
 from typing import Any
 
 import pytest
 
-from bread import Loop, RunStopped, define_skill, define_tool
+from bread import Loop, RunStopped, Supervisor, define_skill, define_tool
 from bread.testing import call, fail, text
-from scenes import DURABLE, Counter, OpenBread, Spy, agent, asking, ended, names, question, refused
+from scenes import (
+    DURABLE,
+    ONLY_FILE,
+    Counter,
+    OpenBread,
+    Spy,
+    agent,
+    asking,
+    ended,
+    names,
+    question,
+    refused,
+    watch,
+)
 from support import read, types
 from teams import (
     answer_all,
@@ -16,6 +32,7 @@ from teams import (
     broken,
     by_agent,
     children,
+    delegate,
     finish,
     frames,
     hands_on,
@@ -57,6 +74,8 @@ async def test_the_host_gets_three_tools(open_bread: OpenBread) -> None:
         "core_iterate_loop": {"feedback"},
         "core_finish_loop": {"result"},
     }
+    required = {tool.name: as_any(tool.schema).get("required", []) for tool in request.tools}
+    assert required == {"core_start_loop": ["pipeline"], "core_iterate_loop": [], "core_finish_loop": []}
     assert request.prompt.startswith("You host.")
     assert "worker, asker" in request.prompt
     assert "At most 3 iterations" in request.prompt
@@ -101,6 +120,19 @@ async def test_feedback_and_previous_output(open_bread: OpenBread) -> None:
         [loop] = (await bread.list_loops()).items
     assert [one.output for one in loop.iterations] == ["x", "x", '{"previousOutput": "x", "feedback": {"f": 1}}']
     assert loop.result == loop.iterations[-1].output
+
+
+@pytest.mark.parametrize("value", ["", 0, False, [], {}], ids=repr)
+async def test_what_is_empty_is_given_too(open_bread: OpenBread, value: Any) -> None:
+    """B116: an input, a feedback and a result that are there count, whatever they are."""
+    spy = turns(start_loop("worker", input=value), iterate(), iterate(feedback=value), finish(result=value))
+    async with open_bread(host(spy, "worker"), agent([[text("ok")]], id="worker")) as bread:
+        handle = bread.run("host", "go")
+        await read(handle)
+        [loop] = (await bread.list_loops()).items
+        inputs = [(await bread.get_run(one.child_run_id)).input for one in loop.iterations]
+    expected = [value, {"previousOutput": "ok", "feedback": value}, value, value]
+    assert json.dumps([*inputs, loop.input, loop.result]) == json.dumps(expected)
 
 
 async def test_a_loop_without_an_input_works_on_that_of_the_run(open_bread: OpenBread) -> None:
@@ -161,6 +193,35 @@ async def test_loops_are_listed_and_shown_from_the_log(open_bread: OpenBread) ->
                 await bread.get_loop(wrong)
 
 
+async def test_a_loop_goes_with_its_session(open_bread: OpenBread) -> None:
+    """B115, B73, B76: the log is where it is; a filter that can let nothing through is refused."""
+    async with open_bread(host(turns(start_loop("worker"), iterate()), "worker"), worker()) as bread:
+        await bread.run("host", "go", session="s")
+        [loop] = (await bread.list_loops()).items
+        with refused("INPUT_INVALID"):
+            await bread.list_loops(status="open")
+        assert await bread.sessions.delete("s")
+        assert (await bread.list_loops()).items == []
+        with refused("LOOP_NOT_FOUND"):
+            await bread.get_loop(loop.id)
+
+
+async def test_a_page_of_loops_that_a_filter_thins_out(open_bread: OpenBread) -> None:
+    """B115: of loops of two hosts in turn, pages of those of one; each once, and the last page says so."""
+    hosts = [host(turns(start_loop("worker"), finish(result=id)), "worker", id=id) for id in ("one", "two")]
+    async with open_bread(*hosts, worker()) as bread:
+        for _ in range(3):
+            for id in ("one", "two"):
+                await bread.run(id, "go")
+        whole = (await bread.list_loops(agent="two")).items
+        assert [one.result for one in whole] == ["two"] * 3
+        page, walked = await bread.list_loops(agent="two", limit=1), []
+        while page.next is not None:
+            walked += page.items
+            page = await bread.list_loops(agent="two", limit=1, cursor=page.next)
+        assert walked + page.items == whole
+
+
 # --- how it ends ------------------------------------------------------------------------------------------------------
 
 
@@ -178,26 +239,39 @@ async def test_past_the_cap_a_loop_is_exhausted(open_bread: OpenBread) -> None:
     assert "no open loop" in why
 
 
-@pytest.mark.parametrize("fails", [False, True])
-async def test_a_run_that_ends_leaves_no_loop_open(open_bread: OpenBread, fails: bool) -> None:
-    """B117: completed with its host, or failed with it; with the last output."""
+ENDS: dict[str, tuple[list[Any], str | None]] = {
+    "says": ([text("Done.")], None),
+    "fails": ([fail("no", times=9, retryable=False)], "MODEL_ERROR"),
+    "is too long": ([call("tool_nothing", {})], "STEPS_EXCEEDED"),
+    "does not fit": ([text("no number")], "OUTPUT_INVALID"),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+async def test_a_run_that_ends_leaves_no_loop_open(open_bread: OpenBread, how: str) -> None:
+    """B117: completed with its host, or failed with it; with the last output. The next run has none."""
+    last_words, code = ENDS[how]
 
     def script(request: Any) -> list[Any]:
         match request.turn:
             case 0:
                 return [start_loop("worker", input="x"), iterate()]
             case _:
-                return [fail("no", times=9, retryable=False)] if fails else [text("Done.")]
+                return last_words
 
-    async with open_bread(host(script, "worker"), quotes()) as bread:
-        handle = bread.run("host", "go")
+    output = {"type": "integer"} if how == "does not fit" else None
+    boss = host(script, "worker", max_steps=1, output=output, output_retries=0)
+    async with open_bread(boss, host(turns(iterate()), "worker", id="next"), quotes()) as bread:
+        handle = bread.run("host", "go", session="s")
         crumbs = await read(handle)
         end, last = crumbs[-2:]
         assert end.type == "loop:end"
-        assert (end.status, end.result) == ("failed" if fails else "completed", "x")
-        assert last.type == ("agent:error" if fails else "agent:run:end")
+        assert (end.status, end.result) == ("failed" if code else "completed", "x")
+        assert (last.type, getattr(last, "code", None)) == ("agent:error" if code else "agent:run:end", code)
         [loop] = (await bread.list_loops()).items
         assert (loop.status, loop.result) == (end.status, "x")
+        crumbs = await read(bread.run("next", "go", session="s"))
+        assert [crumb.code for crumb in crumbs if crumb.type == "tool:error"] == ["NO_ACTIVE_LOOP"]
 
 
 async def test_a_cancelled_host_leaves_no_loop_open(open_bread: OpenBread) -> None:
@@ -264,12 +338,90 @@ async def test_an_iteration_that_fails(open_bread: OpenBread) -> None:
     assert (loop.status, loop.result) == ("completed", "x")
 
 
+@pytest.mark.parametrize("whose", ["iteration", "agent"])
+async def test_an_iteration_that_is_cancelled(open_bread: OpenBread, whose: str) -> None:
+    """B118, B18, C60: it or what runs in it; the host is told, its loop stays open, and the question is discarded."""
+    spy = turns(start_loop({"parallel": ["asker", "worker"]}, input="x"), iterate(), finish())
+    async with open_bread(host(spy, "asker", "worker"), asker(), worker()) as bread:
+        handle = bread.run("host", "go")
+        asked = question(await read(handle))
+        [loop] = (await bread.list_loops()).items
+        target = loop.iterations[0].child_run_id if whose == "iteration" else asked.run_id
+        assert await bread.cancel(target, reason="enough") == "cancelled"
+        crumbs = await ended(bread, handle.run_id)
+        assert [crumb.checkpoint_id for crumb in crumbs if crumb.type == "human:discarded"] == [asked.checkpoint_id]
+        [error] = [crumb for crumb in crumbs if crumb.type == "tool:error" and crumb.agent_id == "host"]
+        assert (error.code, error.message) == ("LOOP_ERROR", "iteration 1 failed: RUN_CANCELLED: enough")
+        end = next(crumb for crumb in crumbs if crumb.type == "loop:end")
+        assert (end.status, end.iterations) == ("completed", 1)
+        assert crumbs[-1].type == "agent:run:end"
+        assert (await bread.list_checkpoints()).items == []
+
+
+# --- permissions ------------------------------------------------------------------------------------------------------
+
+
+async def test_loops_can_be_denied(open_bread: OpenBread) -> None:
+    """B42, B33: neither offered nor in the prompt; called anyway it is FORBIDDEN."""
+    spy = Spy([[start_loop("worker")], [text("Done.")]])
+    async with open_bread(host(spy, "worker", permissions={"deny": ["core:*_loop"]}), worker()) as bread:
+        crumbs = await read(bread.run("host", "go"))
+        assert (await bread.list_loops()).items == []
+    assert (spy.requests[0].tools, "worker" in spy.requests[0].prompt) == ([], False)
+    assert [crumb.code for crumb in crumbs if crumb.type == "tool:error"] == ["FORBIDDEN"]
+
+
+async def test_each_of_the_three_can_be_gated(open_bread: OpenBread) -> None:
+    """B42, B36, B37, B121: approved as shown, with other arguments, or not; nothing of it happens before."""
+    spy = turns(start_loop("worker", input="x"), iterate(feedback="f"), iterate(), finish(result="r"))
+    boss = host(spy, "worker", permissions={"ask": ["core:*_loop"]})
+    answers: list[Any] = [
+        {"approved": True, "args": {"pipeline": ["worker", "worker"], "input": "y"}},
+        {"approved": True, "args": {}},
+        {"approved": False, "reason": "once is enough"},
+        {"approved": True},
+    ]
+    async with open_bread(boss, quotes()) as bread:
+        crumbs = await read(bread.run("host", "go"))
+        assert (await bread.list_loops()).items == []
+        shown = []
+        for answer in answers:
+            asked = question(crumbs)
+            shown.append((asked.kind, asked.tool_name))
+            crumbs = await read(bread.resume(asked.checkpoint_id, answer))
+        assert crumbs[-1].type == "agent:run:end"
+        [loop] = (await bread.list_loops()).items
+    assert shown == [("approval", f"{name}_loop") for name in ("start", "iterate", "iterate", "finish")]
+    assert len(as_any(loop.steps)) == 2
+    assert (loop.input, [one.output for one in loop.iterations], loop.result) == ("y", ["y"], "r")
+    assert outcomes(spy.requests[3]) == [("denied", "denied by a person: once is enough")]
+
+
+async def test_nobody_is_asked_about_a_loop_that_cannot_be(open_bread: OpenBread) -> None:
+    """B42, B118: it is refused before a person sees it."""
+    spy = turns(start_loop("other"))
+    boss = host(spy, "worker", permissions={"ask": ["core:*"]})
+    async with open_bread(boss, worker(), worker("other")) as bread:
+        crumbs = await read(bread.run("host", "go"))
+    assert [crumb.code for crumb in crumbs if crumb.type == "tool:error"] == ["LOOP_AGENT_NOT_IN_POOL"]
+    assert crumbs[-1].type == "agent:run:end"
+
+
 @pytest.mark.parametrize(
-    "shape", [{"pool": []}, {"pool": "worker"}, {"pool": ["worker"], "max_iterations": 0}], ids=str
+    "shape",
+    [
+        {"pool": []},
+        {"pool": "worker"},
+        {"pool": ["worker"], "max_iterations": 0},
+        {"pool": ["worker"], "max_iterations": None},
+        {"pool": [5]},
+        {"pool": ["Bad name"]},
+    ],
+    ids=str,
 )
 def test_a_loop_of_another_shape_is_refused(shape: Any) -> None:
     """B114: where it is defined."""
-    with refused("INPUT_INVALID"):
+    with refused("INVALID_NAME" if shape["pool"] in ([5], ["Bad name"]) else "INPUT_INVALID"):
         Loop(**shape)
 
 
@@ -368,6 +520,54 @@ async def test_iterations_that_ask_each_time(open_bread: OpenBread) -> None:
         assert len({*asked}) == 4
         [loop] = (await bread.list_loops()).items
         assert [one.output for one in loop.iterations] == [["asker: A", '["deep: D"]']] * 2
+
+
+@pytest.mark.parametrize("order", [*permutations(range(3)), None])
+async def test_an_iteration_beside_other_calls(open_bread: OpenBread, order: tuple[int, ...] | None) -> None:
+    """B113, B120, B29: an iteration and a delegation that ask, and the host's own question, answered in any order."""
+
+    def script(request: Any) -> list[Any]:
+        match request.turn:
+            case 0:
+                return [start_loop("a", input="x"), iterate(), delegate("b"), call("human_ask", {})]
+        return tells(request)
+
+    boss = host(script, "a", tools=[asking()], supervisor=Supervisor(agents=["b"]))
+    async with open_bread(boss, asker("a"), asker("b")) as bread:
+        handle = bread.run("host", "go")
+        asked = by_agent(await read(handle))
+        assert asked.keys() == {"a", "b", "host"}
+        [found] = await waiting(bread)
+        assert {one.child_checkpoint_ids for one in found.pending} == {
+            (asked["a"].checkpoint_id,),
+            (asked["b"].checkpoint_id,),
+        }
+        streams = [read(bread.resume(asked[one].checkpoint_id, one.upper())) for one in ("a", "b", "host")]
+        if order is None:
+            await asyncio.gather(*streams)
+        for number in order or ():
+            await streams[number]
+        output: Any = (await bread.get_run(handle.run_id)).output
+        assert json.loads(output)[1:] == [{"iteration": 1, "output": "a: A"}, "b: B", "HOST"]
+        assert (await bread.list_loops()).items[0].status == "completed"
+
+
+@ONLY_FILE
+async def test_a_loop_goes_on_in_another_process(open_bread: OpenBread) -> None:
+    """B121, B120, B66: two at once on one file: one has the host, the other answers and performs what comes after; who
+    watches in the first one sees the loop to its end."""
+    spy, other = (turns(start_loop("asker", input="x"), iterate(), iterate(), finish()) for _ in range(2))
+    async with open_bread(host(spy, "asker"), asker()) as first, open_bread(host(other, "asker"), asker()) as second:
+        handle = first.run("host", "go")
+        asked = question(await read(handle))
+        watching = await watch(first, first.observe(handle.run_id))
+        crumbs = await answer_all(second, await read(second.resume(asked.checkpoint_id, "yes")))
+        assert crumbs[-1].run_id == handle.run_id
+        seen = await watching
+        assert [crumb.iteration for crumb in seen if crumb.type == "loop:iteration:end"] == [1, 2]
+        assert (await first.list_loops()).items == (await second.list_loops()).items
+        assert (await first.list_loops()).items[0].status == "completed"
+    assert (len(spy.requests), len(other.requests)) == (2, 3)
 
 
 @DURABLE

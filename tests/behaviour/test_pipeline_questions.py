@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
+from random import Random
 from typing import Any
 
 import pytest
 
-from bread import AnyCrumb, RunSuspended, map_, parallel, sequence, step
+from bread import Agent, AnyCrumb, RunSuspended, define_skill, define_tool, map_, parallel, sequence, step
 from bread.testing import call, pause, text
-from scenes import DURABLE, Gate, Heard, OpenBread, agent, asking, durable, ended, names, question, questions, refused
-from support import read, types
-from teams import answer_all, asker, by_agent, frames, hands_on, open_questions, waiting, waits, worker
+from scenes import (
+    DURABLE,
+    Counter,
+    Gate,
+    Heard,
+    OpenBread,
+    agent,
+    asking,
+    durable,
+    ended,
+    names,
+    question,
+    questions,
+    refused,
+)
+from support import read, trials, types
+from teams import answer_all, asker, by_agent, frames, hands_on, open_questions, opened, waiting, waits, worker
 
 
 async def the_rest(stream: Any) -> tuple[list[AnyCrumb], AnyCrumb]:
@@ -104,7 +119,7 @@ async def test_a_step_asks_again(open_bread: OpenBread) -> None:
 
 
 async def test_questions_surface_when_all_branches_have_settled(open_bread: OpenBread) -> None:
-    """B89, C9: listed as soon as it is asked; on the root's stream once, when the last branch has settled."""
+    """B89: listed as soon as it is asked; on the root's stream once, when the last branch has settled."""
     gate, heard = Gate(), Heard("human:required")
     steps = [parallel("a", "slow", "b")]
     async with open_bread(asker("a"), asker("b"), waits(gate), pipelines={"p": steps}) as bread:
@@ -112,8 +127,7 @@ async def test_questions_surface_when_all_branches_have_settled(open_bread: Open
         handle = bread.run_pipeline("p", "go")
         reading = asyncio.create_task(read(handle))
         await gate.reached.wait()
-        while len(await open_questions(bread)) < 2:
-            pass
+        await opened(bread, 2)
         assert heard == []
         gate.open()
         crumbs = await reading
@@ -136,8 +150,7 @@ async def test_an_early_answer_is_used_at_once(open_bread: OpenBread) -> None:
         handle = bread.run_pipeline("p", "go")
         reading = asyncio.create_task(read(handle))
         await gate.reached.wait()
-        while not (asked := await open_questions(bread)):
-            pass
+        asked = await opened(bread)
         resumed = bread.resume(asked["a"], "early")
         async for crumb in resumed:
             if crumb.type == "pipeline:step:end":
@@ -151,7 +164,7 @@ async def test_an_early_answer_is_used_at_once(open_bread: OpenBread) -> None:
 
 
 async def test_branches_are_answered_one_after_the_other(open_bread: OpenBread) -> None:
-    """B90, C47: the first ones end after their agent's run; the last one merges all in order and runs the rest."""
+    """B90: the first ones end after their agent's run; the last one merges all in order and runs the rest."""
     agents = [asker(one) for one in "abc"]
     async with open_bread(*agents, worker(), pipelines={"p": [parallel(*"abc"), "worker"]}) as bread:
         handle = bread.run_pipeline("p", "go")
@@ -167,21 +180,13 @@ async def test_branches_are_answered_one_after_the_other(open_bread: OpenBread) 
         ]
         merged = next(crumb for crumb in crumbs if crumb.type == "pipeline:step:end" and crumb.agent_id == "parallel")
         assert merged.output == ["a: A", "b: B", "c: C"]
-        assert (
-            await names(bread, handle.run_id)
-            == [
-                *("started", "step_started", *["step_started", "child_started"] * 3),
-                *["child_suspended"] * 3,
-                *["question_asked"] * 3,
-                "parked",
-            ]
-            or True
-        )
+        events = await names(bread, handle.run_id)
+        assert [events.count(name) for name in ("child_started", "child_returned", "parked")] == [4, 4, 3]
 
 
 @pytest.mark.parametrize("count", [2, 5])
 async def test_branches_are_answered_at_the_same_instant(open_bread: OpenBread, count: int) -> None:
-    """B93, C6, C45: merged once, in order; nothing is lost, the rest runs once."""
+    """B93, C45: merged once, in order; nothing is lost, the rest runs once."""
     ids = [f"a{number}" for number in range(count)]
     async with open_bread(*map(asker, ids), worker(), pipelines={"p": [parallel(*ids), "worker"]}) as bread:
         handle = bread.run_pipeline("p", "go")
@@ -196,6 +201,48 @@ async def test_branches_are_answered_at_the_same_instant(open_bread: OpenBread, 
     # Where an answer is done before the next one comes, the tree rests in between.
     assert {stream[-1].type for stream in streams} <= {"agent:run:end", "pipeline:step:end"}
     assert any(stream[-1].type == "agent:run:end" for stream in streams)
+
+
+async def test_a_question_is_told_once_whatever_the_order_of_answers(open_bread: OpenBread) -> None:
+    """B89, B90, C9: five branches wait; no stream but the first repeats what is still asked."""
+    ids = [f"a{number}" for number in range(5)]
+    async with open_bread(*map(asker, ids), pipelines={"p": [parallel(*ids)]}) as bread:
+        for trial in range(trials(3, 100)):
+            handle = bread.run_pipeline("p", "go")
+            asked = by_agent(await read(handle))
+            order = Random(trial).sample(ids, len(ids))
+            for place, one in enumerate(order):
+                crumbs = await read(bread.resume(asked[one].checkpoint_id, one))
+                assert questions(crumbs) == []
+                assert (await open_questions(bread)).keys() == {*order[place + 1 :]}
+            log = await ended(bread, handle.run_id)
+            assert [one.agent_id for one in questions(log)] == [*asked]
+            assert (await bread.get_run(handle.run_id)).output == [f"{one}: {one}" for one in ids]
+
+
+async def test_branches_that_end_while_others_are_answered(open_bread: OpenBread) -> None:
+    """B93, C47: one ends by itself, one early answered, one works at its answer; none takes an output from another."""
+    working, going_on = Gate(), Gate()
+
+    def script(request: Any) -> list[Any]:
+        return [pause(going_on), text("c")] if request.turn else [call("human_ask")]
+
+    agents = (asker("a"), asker("b"), agent(script, asking(), id="c"), waits(working))
+    async with open_bread(*agents, worker(), pipelines={"p": [parallel(*"abc", "slow"), "worker"]}) as bread:
+        handle = bread.run_pipeline("p", "go")
+        reading = asyncio.create_task(read(handle))
+        await working.reached.wait()
+        asked = await opened(bread, 3)
+        streams = [asyncio.create_task(read(bread.resume(asked["c"], "C")))]
+        await going_on.reached.wait()
+        streams += [asyncio.create_task(read(bread.resume(asked[one], one.upper()))) for one in "ab"]
+        working.open()
+        going_on.open()
+        for stream in await asyncio.gather(*streams):
+            assert stream[0].type in ("human:required", "human:resumed")
+        await reading
+        assert await bread.observe(handle.run_id) == 'worker: ["a: A", "b: B", "c", "slow"]'
+        assert (await names(bread, handle.run_id)).count("child_returned") == 5
 
 
 async def test_branches_ask_several_times_in_any_order(open_bread: OpenBread) -> None:
@@ -223,9 +270,9 @@ async def test_an_answer_during_the_continuation_of_a_sibling(open_bread: OpenBr
         first = asyncio.create_task(read(bread.resume(asked["a"].checkpoint_id, "x")))
         await gate.reached.wait()
         second = asyncio.create_task(read(bread.resume(asked["b"].checkpoint_id, "y")))
-        while await open_questions(bread):
-            pass
-        gate.open()
+        async for crumb in bread.observe(handle.run_id):
+            if crumb.type == "pipeline:step:end" and crumb.agent_id == "b":
+                gate.open()
         for stream in (await first, await second):
             assert stream[-1].type == "agent:run:end"
             assert stream[-1].run_id == handle.run_id
@@ -236,45 +283,83 @@ async def test_an_answer_during_the_continuation_of_a_sibling(open_bread: OpenBr
 
 
 async def test_an_item_that_waits_frees_its_place(open_bread: OpenBread) -> None:
-    """B91: all items ask, one at a time or not; settled outputs are kept; the last answer ends the step."""
+    """B91: one at a time, and the last one begins with two waiting; they surface once, when it has ended; what has
+    ended is kept; the last answer ends the step."""
+    gate, heard = Gate(), Heard("human:required")
 
     def script(request: Any) -> list[Any]:
         item = request.messages[0].text
-        if item == "quick":
-            return [text("quick")]
+        if item in ("quick", "slow"):
+            return [pause(gate), text(item)] if item == "slow" else [text(item)]
         return [text(f"{item}: {request.messages[-1].content}")] if request.turn else [call("human_ask", {"of": item})]
 
-    async with open_bread(agent(script, asking(), id="m"), pipelines={"p": [map_("m")]}) as bread:
-        handle = bread.run_pipeline("p", ["x", "quick", "y"])
-        crumbs = await read(handle)
+    async with open_bread(agent(script, asking(), id="m"), worker(), pipelines={"p": [map_("m"), "worker"]}) as bread:
+        bread.on("human:required", heard)
+        handle = bread.run_pipeline("p", ["x", "quick", "y", "slow"])
+        reading = asyncio.create_task(read(handle))
+        await gate.reached.wait()
+        assert len((await bread.list_checkpoints(answerable=True)).items) == 2
+        assert heard == []
+        gate.open()
+        crumbs = await reading
+        assert [crumb.type for crumb in crumbs[-2:]] == ["human:required"] * 2
         asked = {one.args["of"]: one.checkpoint_id for one in questions(crumbs) if isinstance(one.args, dict)}
         assert asked.keys() == {"x", "y"}
-        await read(bread.resume(asked["y"], 2))
+        assert frames(await read(bread.resume(asked["y"], 2))) == [("end", "0/2", "m")]
         crumbs = await read(bread.resume(asked["x"], 1))
-        assert crumbs[-1].type == "agent:run:end"
-        assert (await bread.get_run(handle.run_id)).output == ["x: 1", "quick", "y: 2"]
+        assert frames(crumbs)[:2] == [("end", "0/0", "m"), ("end", "0", "map")]
+        assert (await bread.get_run(handle.run_id)).output == 'worker: ["x: 1", "quick", "y: 2", "slow"]'
 
 
 # --- deeper -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_supervisor_is_a_step(open_bread: OpenBread) -> None:
-    """B92, B95: the answer of its delegate continues the delegate, the supervisor, the pipeline, in one stream."""
-    async with open_bread(hands_on("asker"), asker(), worker(), pipelines={"p": ["boss", "worker"]}) as bread:
+@pytest.mark.parametrize("depth", [1, 3])
+async def test_a_supervisor_is_a_step(open_bread: OpenBread, depth: int) -> None:
+    """B92, B95: also one of supervisors: an answer at the bottom continues each of them, then the pipeline, in one
+    stream."""
+    chain = [f"s{level}" for level in range(depth)]
+    agents = [hands_on(below, id=one) for one, below in zip(chain, [*chain[1:], "asker"], strict=True)]
+    async with open_bread(*agents, asker(), worker(), pipelines={"p": ["s0", "worker"]}) as bread:
         handle = bread.run_pipeline("p", "go")
         asked = question(await read(handle))
-        assert len(asked.path) == 2
-        [delegation] = await waiting(bread)
-        assert delegation.parent is not None
-        assert (delegation.parent.run_id, delegation.parent.slot) == (handle.run_id, "0")
+        assert len(asked.path) == depth + 1
+        parents = {one.agent_id: one.parent for one in await waiting(bread)}
+        assert parents.keys() == {*chain}
+        outermost = parents["s0"]
+        assert outermost is not None
+        assert (outermost.run_id, outermost.kind, outermost.slot) == (handle.run_id, "pipeline", "0")
         crumbs = await read(bread.resume(asked.checkpoint_id, "yes"))
-        ends = [(crumb.agent_id, crumb.path) for crumb in crumbs if crumb.type == "agent:run:end"]
-        assert [agent_id for agent_id, _ in ends] == ["asker", "boss", "worker", "p"]
-        assert (await bread.get_run(handle.run_id)).output == 'worker: ["asker: yes"]'
+        ends = [crumb.agent_id for crumb in crumbs if crumb.type == "agent:run:end"]
+        assert ends == ["asker", *reversed(chain), "worker", "p"]
+        told = "asker: yes"
+        for _ in chain:
+            told = json.dumps([told])
+        assert (await bread.get_run(handle.run_id)).output == f"worker: {told}"
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+async def test_an_answer_has_to_say_to_which_of_two_questions(open_bread: OpenBread, order: str) -> None:
+    """B95, B104, C10: two delegations wait inside one branch; their supervisor is refused, naming them alone."""
+    agents = (hands_on("a", "b"), asker("a"), asker("b"), asker("c"))
+    async with open_bread(*agents, pipelines={"p": [parallel("boss", "c")]}) as bread:
+        handle = bread.run_pipeline("p", "go")
+        asked = by_agent(await read(handle))
+        [delegation] = await waiting(bread)
+        with refused("SUPERVISOR_CHECKPOINT_NOT_RESUMABLE") as caught:
+            await bread.resume(delegation.id, "yes")
+        assert {*caught.value.details["checkpoints"]} == {asked[one].checkpoint_id for one in "ab"}
+        for vague in (handle.run_id, delegation.run_id, asked["a"].tool_call_id, "ask"):
+            with refused("CHECKPOINT_NOT_FOUND"):
+                await bread.resume(vague, "yes")
+        assert (await open_questions(bread)).keys() == {*"abc"}
+        for one in order:
+            await read(bread.resume(asked[one].checkpoint_id, one.upper()))
+        assert await bread.resume(asked["c"].checkpoint_id, "C") == ['["a: A", "b: B"]', "c: C"]
 
 
 async def test_everything_goes_on_to_the_outermost(open_bread: OpenBread) -> None:
-    """B95, C12, C13: a supervisor of supervisors in a branch, a parallel in a parallel beside it."""
+    """B95, C13: a supervisor of supervisors in a branch, a parallel in a parallel beside it."""
     top, middle = hands_on("middle", id="top"), hands_on("asker", "worker", id="middle")
     steps = [parallel("top", parallel("b", sequence("worker", "c"))), "worker"]
     agents = (top, middle, asker(), asker("b"), asker("c"), worker())
@@ -292,6 +377,37 @@ async def test_everything_goes_on_to_the_outermost(open_bread: OpenBread) -> Non
         ]
         inner = ["b: B", "c: C"]
         assert merged == [inner, ['["[\\"asker: ASKER\\", \\"worker: go\\"]"]', inner]]
+
+
+@DURABLE
+async def test_a_skill_and_what_is_done_outlast_a_restart(open_bread: OpenBread) -> None:
+    """B88, B70, C12: the tool of the first step ran once; the asking step has its skill again after the answer."""
+    ran, seen = Counter(), []
+
+    @define_tool
+    async def count() -> int:
+        return ran()
+
+    def script(request: Any) -> list[Any]:
+        seen.append((request.prompt, sorted(tool.name for tool in request.tools)))
+        return [text(str(request.messages[-1].content))] if request.turn else [call("human_ask")]
+
+    def agents() -> list[Agent]:
+        formal = define_skill("formal", description="Be polite.", prompt="Say Sir.", tools=[count])
+        counts = agent(lambda request: [text("ok")] if request.turn else [call("tool_count")], count, id="counts")
+        return [counts, worker(), agent(script, asking(), id="polite", skills=[formal])]
+
+    pipelines: dict[str, Any] = {"p": ["counts", "worker", step("polite", skill="formal")]}
+    async with open_bread(*agents(), pipelines=pipelines) as bread:
+        asked = question(await read(bread.run_pipeline("p", "go")))
+        assert asked.skill == "formal"
+    async with open_bread(*agents()) as bread:
+        assert (await bread.get_checkpoint(asked.checkpoint_id)).skill == "formal"
+        assert await bread.resume(asked.checkpoint_id, "yes") == "yes"
+    assert seen[0] == seen[1]
+    assert "Say Sir." in seen[1][0]
+    assert "skill_formal_count" in seen[1][1]
+    assert ran.total == 1
 
 
 @DURABLE

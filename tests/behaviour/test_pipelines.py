@@ -12,9 +12,10 @@ import pytest
 from bread import Step, define_agent, define_skill, define_tool, map_, parallel, sequence, step
 from bread.domain.errors import InvalidInput
 from bread.testing import call, pause, text
-from scenes import Gate, OpenBread, agent, ended, refused
+from compositions.play import shown
+from scenes import Gate, OpenBread, Spy, agent, ended, question, refused
 from support import read, types
-from teams import children, frames, worker
+from teams import asker, children, frames, opened, waits, worker
 
 
 async def test_the_output_of_a_step_is_the_input_of_the_next(open_bread: OpenBread) -> None:
@@ -39,12 +40,61 @@ async def test_the_output_of_a_step_is_the_input_of_the_next(open_bread: OpenBre
     inner = [crumb for crumb in crumbs if crumb.run_id == runs["one"]]
     assert [crumb.type for crumb in inner if crumb.type.startswith("agent")] == ["agent:run:start", "agent:run:end"]
     assert {crumb.path for crumb in inner} == {("0",)}
-    shown = [crumb for crumb in crumbs if crumb.type == "pipeline:step:end"]
-    assert [(one.pipeline_id, one.step_index, one.child_run_id, one.output) for one in shown] == [
+    ends = [crumb for crumb in crumbs if crumb.type == "pipeline:step:end"]
+    assert [(one.pipeline_id, one.step_index, one.child_run_id, one.output) for one in ends] == [
         ("p", 0, runs["one"], "one: go"),
         ("p", 1, runs["two"], "two: one: go"),
     ]
-    assert {one.run_id for one in shown} == {handle.run_id}
+    assert {one.run_id for one in ends} == {handle.run_id}
+
+
+async def test_frames_are_in_the_log_like_any_other_crumb(open_bread: OpenBread) -> None:
+    """B80, B122, B134: as they stand on the wire; a replay has the same, each part is a run of its own."""
+    async with open_bread(worker("one"), worker("two"), pipelines={"p": [parallel("one", "two")]}) as bread:
+        handle = bread.run_pipeline("p", "go")
+        crumbs = await read(handle)
+        runs = await children(bread, handle.run_id)
+        assert shown(await ended(bread, handle.run_id)) == shown(crumbs)
+        assert len({handle.run_id, *runs.values()}) == 3
+        for one in ("one", "two"):
+            assert await bread.observe(runs[one]) == f"{one}: go"
+            part = shown(await ended(bread, runs[one]))
+            assert part == shown([crumb for crumb in crumbs if crumb.run_id == runs[one]])
+    steps = {
+        (crumb.type, crumb.path): crumb.wire()
+        for crumb in crumbs
+        if crumb.type in ("pipeline:step:start", "pipeline:step:end")
+    }
+    around, inner = {"agentId": "parallel"}, {"agentId": "two", "childRunId": runs["two"]}
+    for path, own, output in ((("0",), around, ["one: go", "two: go"]), (("0/1",), inner, "two: go")):
+        fields = {"runId": handle.run_id, "pipelineId": "p", "stepIndex": 0, "path": [*path], **own}
+        assert steps["pipeline:step:start", path].items() >= fields.items()
+        assert steps["pipeline:step:end", path].items() >= {**fields, "output": output}.items()
+
+
+async def test_a_step_sees_nothing_but_its_input(open_bread: OpenBread) -> None:
+    """B78, B79: not the history of the session, and not what the step before it was told."""
+    spies = {one: Spy(lambda request: [text("ok")]) for one in ("one", "two")}
+    agents = [agent(spy, id=one) for one, spy in spies.items()]
+    async with open_bread(*agents, worker(), pipelines={"p": ["one", "two"]}) as bread:
+        await bread.run("worker", "before", session="s")
+        assert await bread.run_pipeline("p", "go", session="s") == "ok"
+    assert (spies["one"].seen, spies["two"].seen) == ([[("user", "go")]], [[("user", "ok")]])
+
+
+async def test_branches_take_no_slot(open_bread: OpenBread) -> None:
+    """B15, B81: a pipeline is one tree; where it is the last one allowed, all its branches run at once."""
+    gate = Gate()
+    steps = [parallel("slow", "asker", "worker")]
+    async with open_bread(waits(gate), asker(), worker(), pipelines={"p": steps}, concurrency=1) as bread:
+        reading = asyncio.create_task(read(bread.run_pipeline("p", "go")))
+        await gate.reached.wait()
+        await opened(bread)
+        with refused("CONCURRENCY_LIMIT"):
+            await bread.run_pipeline("p", "go")
+        gate.open()
+        assert await bread.resume(question(await reading).checkpoint_id, "yes") == ["slow", "asker: yes", "worker: go"]
+        assert len((await bread.list_runs()).items) == 1
 
 
 @pytest.mark.parametrize("input", [None, True, 1.5, "", [], {"a": [None, "é"]}], ids=json.dumps)
@@ -61,6 +111,14 @@ async def test_any_json_goes_through(open_bread: OpenBread, input: Any) -> None:
         assert await handle == "ok"
         assert (await bread.get_run(handle.run_id)).input == input
     assert seen == [input if isinstance(input, str) else json.dumps(input, ensure_ascii=False)]
+
+
+async def test_what_has_no_json_is_refused(open_bread: OpenBread) -> None:
+    """B79, Q INPUT_INVALID: before anything is written."""
+    async with open_bread(worker(), pipelines={"p": ["worker"]}) as bread:
+        with refused("INPUT_INVALID"):
+            await bread.run_pipeline("p", object())
+        assert (await bread.list_runs()).items == []
 
 
 async def test_branches_run_at_once_and_their_outputs_keep_their_order(open_bread: OpenBread) -> None:
@@ -179,11 +237,10 @@ async def test_the_steps_of_a_run_are_its_own(open_bread: OpenBread) -> None:
 async def test_a_pipeline_that_is_not_there(open_bread: OpenBread) -> None:
     """B84: raised at the first await or iteration; nothing is written."""
     async with open_bread(worker(), pipelines={"p": ["worker"]}) as bread:
-        for begin in (bread.run_pipeline, bread.run_pipeline):
-            handle = begin("nope", "go")
-            with refused("PIPELINE_NOT_FOUND") as caught:
-                await handle
-            assert "there are: p" in str(caught.value)
+        handle = bread.run_pipeline("nope", "go")
+        with refused("PIPELINE_NOT_FOUND") as caught:
+            await handle
+        assert "there are: p" in str(caught.value)
         with refused("PIPELINE_NOT_FOUND"):
             await read(bread.run_pipeline("nope", "go"))
         with refused("PIPELINE_NOT_FOUND"):
@@ -247,7 +304,7 @@ def test_a_step_is_data() -> None:
 
 
 async def test_the_same_key_is_the_same_run(open_bread: OpenBread) -> None:
-    """B12, B55: also of a pipeline; with another input it is a conflict, and so it is with an agent."""
+    """B56, Q IDEMPOTENCY_CONFLICT: also of a pipeline; another input is a conflict, and so is an agent."""
     async with open_bread(worker(), pipelines={"p": ["worker"]}) as bread:
         first = await bread.start_pipeline("p", "go", idempotency_key="k")
         assert await bread.run_pipeline("p", "go", idempotency_key="k") == "worker: go"

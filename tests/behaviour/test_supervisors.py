@@ -24,7 +24,7 @@ from scenes import (
     until,
 )
 from support import read, types
-from teams import asker, broken, children, delegate, outcomes, shown_by, team, told, worker
+from teams import asker, broken, children, delegate, outcomes, shown_by, team, tells, told, worker
 
 
 def script(*calls: Any) -> list[Any]:
@@ -59,6 +59,7 @@ async def test_the_output_of_the_child_is_the_result_of_the_call(open_bread: Ope
         crumbs = await read(handle)
         child = (await children(bread, handle.run_id))["worker"]
         run = await bread.get_run(child)
+        assert "taken" not in await names(bread, handle.run_id)
     assert types(crumbs) == [
         *("agent:run:start", "tool:call", "subagent:run:start"),
         *("agent:run:start", "text:delta", "agent:run:end"),
@@ -216,7 +217,10 @@ async def test_input_that_does_not_fit_the_agent(open_bread: OpenBread) -> None:
     shop = define_agent("shop", model=ScriptedModel([[text("Sold.")]]), input=Order)
     async with open_bread(team(spy, "shop"), shop) as bread:
         crumbs = await read(bread.run("boss", "go"))
-    assert [crumb.code for crumb in crumbs if crumb.type == "tool:error"] == ["INPUT_INVALID"]
+    assert types(crumbs)[:2] == ["agent:run:start", "tool:error"]
+    [error] = [crumb for crumb in crumbs if crumb.type == "tool:error"]
+    assert (error.code, error.agent_id) == ("INPUT_INVALID", "boss")
+    assert "'shop'" in error.message
     assert types(crumbs).count("subagent:run:start") == 1
     assert told(spy) == ["Sold."]
 
@@ -357,8 +361,32 @@ async def test_a_gated_delegation_goes_where_the_answer_says(open_bread: OpenBre
 
 
 @pytest.mark.parametrize(
+    ("sub", "input", "code"),
+    [
+        ("shop", "one tea", "INPUT_INVALID"),
+        ("stranger", 1, "DELEGATE_AGENT_NOT_CONFIGURED"),
+        ("ghost", 1, "AGENT_NOT_FOUND"),
+    ],
+)
+async def test_nobody_is_asked_about_what_cannot_be(open_bread: OpenBread, sub: str, input: Any, code: str) -> None:
+    """B42, B98, B99: a gated delegation that would be refused is refused at once, before a person sees it."""
+    spy = Spy([[delegate(sub, input)], [delegate("shop", {"item": "tea"})], [text("Done.")]])
+    shop = define_agent("shop", model=ScriptedModel([[text("Sold.")]]), input=Order)
+    boss = team(spy, "shop", "ghost", permissions={"ask": ["core:delegate"]})
+    async with open_bread(boss, shop, worker("stranger")) as bread:
+        crumbs = await read(bread.run("boss", "go"))
+        assert types(crumbs)[:2] == ["agent:run:start", "tool:error"]
+        assert [crumb.code for crumb in crumbs if crumb.type == "tool:error"] == [code]
+        asked = question(crumbs)
+        assert asked.args == {"agentId": "shop", "input": {"item": "tea"}}
+        assert await bread.resume(asked.checkpoint_id, {"approved": True}) == "Done."
+    assert told(spy) == ["Sold."]
+
+
+@pytest.mark.parametrize(
     ("response", "code"),
     [
+        ({"approved": True, "args": {"agentId": "shop", "input": "one tea"}}, "INPUT_INVALID"),
         ({"approved": False, "reason": "no"}, "REJECTED"),
         ({"approved": True, "args": {"agentId": "stranger", "input": 1}}, "DELEGATE_AGENT_NOT_CONFIGURED"),
         ({"approved": True, "args": {"agentId": "ghost", "input": 1}}, "AGENT_NOT_FOUND"),
@@ -367,8 +395,9 @@ async def test_a_gated_delegation_goes_where_the_answer_says(open_bread: OpenBre
 async def test_a_gated_delegation_that_comes_to_nothing(open_bread: OpenBread, response: Any, code: str) -> None:
     """B37, B99, C31: rejected, or approved for somebody that cannot have it; the model is told and goes on."""
     spy = Spy(script(delegate("worker", "draft")))
-    boss = team(spy, "worker", "ghost", permissions={"ask": ["core:*"]})
-    async with open_bread(boss, worker(), worker("stranger")) as bread:
+    boss = team(spy, "worker", "ghost", "shop", permissions={"ask": ["core:*"]})
+    shop = define_agent("shop", model=ScriptedModel([]), input=Order)
+    async with open_bread(boss, worker(), worker("stranger"), shop) as bread:
         handle = bread.run("boss", "go")
         asked = question(await read(handle))
         crumbs = await read(bread.resume(asked.checkpoint_id, response))
@@ -406,6 +435,40 @@ async def test_a_child_that_is_tried_again_by_its_provider(open_bread: OpenBread
         crumbs = await read(bread.run("boss", "go"))
     assert shown_by(crumbs, "shaky") == ["agent:run:start", "model:retry", "text:delta", "agent:run:end"]
     assert told(spy) == ["At last."]
+
+
+async def test_a_child_has_the_bounds_of_its_own_agent(open_bread: OpenBread) -> None:
+    """B98, B10: it fails after the turns that its own agent may take; its supervisor may take more, and goes on."""
+    spy = Spy([[delegate("busy", n)] for n in range(3)] + [[text("Done.")]])
+    busy = agent([[call("tool_nothing", {})]] * 2 + [[text("ok")]], id="busy", max_steps=1)
+    async with open_bread(team(spy, "busy", max_steps=3), busy) as bread:
+        crumbs = await read(bread.run("boss", "go"))
+    assert [crumb.code for crumb in crumbs if crumb.type == "tool:error" and crumb.agent_id == "boss"] == [
+        "STEPS_EXCEEDED"
+    ] * 3
+    assert crumbs[-1].type == "agent:run:end"
+
+
+async def test_a_failed_supervisor_goes_on_with_what_it_was_told(open_bread: OpenBread) -> None:
+    """B59, B98, B107: its delegates are not run again."""
+    ran, tried = Counter(), Counter()
+
+    def work(request: Any) -> list[Any]:
+        ran("worker")
+        return [text("made")]
+
+    def lead(request: Any) -> list[Any]:
+        if request.turn == 0:
+            return [delegate("worker"), delegate("asker")]
+        return tells(request) if tried("boss") > 1 else [fail("no", times=9, retryable=False)]
+
+    async with open_bread(team(lead, "worker", "asker"), agent(work, id="worker"), asker()) as bread:
+        handle = bread.run("boss", "go")
+        asked = question(await read(handle))
+        crumbs = await read(bread.resume(asked.checkpoint_id, "yes"))
+        assert (crumbs[-1].type, crumbs[-1].run_id) == ("agent:error", handle.run_id)
+        assert await bread.retry(handle.run_id) == '["made", "asker: yes"]'
+    assert ran.of == {"worker": 1}
 
 
 @pytest.mark.parametrize("while_", ["running", "suspended"])

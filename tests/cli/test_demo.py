@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bread.runtime.cli.demo import AGENT, PUBLISHED, fetched
+from bread.runtime.cli.demo_together import PIPELINE
 from cli_kit import PATIENCE, Shell, Terminal, environment, error_line
 
 
@@ -61,6 +62,40 @@ def test_it_plays_by_itself_without_a_terminal(shell: Shell) -> None:
     assert sound.code == 0, sound
     runs = shell.plain("runs", "list", "--json").json["items"]
     assert [(one["agentId"], one["status"]) for one in runs] == [(AGENT, "completed")] * 2
+
+
+def test_a_composition_plays_by_itself(shell: Shell) -> None:
+    """B156, B93, B95, B105: a supervisor in a branch; two processes answer at the same instant; the tree is shown
+    before and after, the outputs are merged in order, every promise is kept; and again, at a terminal."""
+    done = shell.fresh("demo", "--composition")
+    assert (done.code, done.err) == (0, ""), done
+    with Terminal(shell.argv("demo", "--composition"), shell.folder) as terminal:
+        assert terminal.end() == 0, terminal.seen
+    for seen in (done.out, terminal.seen):
+        assert "BROKEN" not in seen
+        assert seen.count("  kept  ") == 8
+        assert re.search(r"process (\d+) as ann and process (?!\1 )\d+ as bob answer at the same instant", seen)
+        before, _, after = seen.partition("answer at the same instant")
+        for tree, status in ((before, "suspended"), (after, "completed")):
+            assert re.search(rf"├─ 0/0 demo_desk  {status}.*\n  │  └─ demo_lawyer  {status}", tree)
+            assert re.search(rf"─ 0/1 demo_finance  {status}", tree)
+        assert "Filed: desk: the terms are signed; finance: the price is signed." in after
+        assert f"bread runs show {the_run(seen)}" in after
+    runs = shell.plain("runs", "list", "--json").json["items"]
+    assert [(one["agentId"], one["status"]) for one in runs] == [(PIPELINE, "completed")] * 2
+    assert shell.plain("audit", "verify").code == 0
+
+
+def test_ctrl_c_leaves_no_composition_behind(shell: Shell) -> None:
+    """B48: interrupted between the questions and the answers: exit code 130, no process is left; the next play cancels
+    what this one has left, and ends well."""
+    with Terminal(shell.argv("demo", "--composition"), shell.folder) as terminal:
+        run = the_run(terminal.expect("The tree while it waits"))
+        terminal.interrupt()
+        assert terminal.end() == 130, terminal.seen
+    again = shell.plain("demo", "--composition")
+    assert again.code == 0, again
+    assert f"run {run} of an earlier demo is cancelled" in again.out
 
 
 def test_a_person_kills_it_runs_it_again_and_approves(shell: Shell) -> None:

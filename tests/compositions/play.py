@@ -24,7 +24,7 @@ class Play:
         self.shape, self.random = shape, Random(seed)
         self.counted: Counter[str] = Counter()
         self.options = options
-        self.eager, self.doubled, self.jitter = (self.random.random() < 0.5 for _ in range(3))
+        self.eager, self.doubled, self.jitter, self.mistaken = (self.random.random() < 0.5 for _ in range(4))
         self.options.setdefault("always_replay", self.random.random() < 0.1)
         self.stops = self.random.choice([None] * 6 + ["root", "part"])
         self.won: Counter[str] = Counter()
@@ -88,6 +88,8 @@ class Play:
         if self.doubled:
             chosen += self.random.sample(chosen, self.random.randint(0, len(chosen)))
         answers = [self._answer(bread, one.id, answer_to(one.args)) for one in chosen]
+        if self.mistaken:
+            answers.insert(self.random.randint(0, len(answers)), self._answer(bread, chosen[0].id, None))
         if self.eager:
             for answer in answers:
                 people.create_task(answer)
@@ -101,9 +103,10 @@ class Play:
         except (RunSuspended, RunStopped):
             pass
         except BreadError as error:
-            if error.code != "CHECKPOINT_NOT_FOUND":
+            if error.code != "CHECKPOINT_NOT_FOUND" and (error.code, response) != ("RESPONSE_INVALID", None):
                 raise
             return
+        assert response is not None
         self.won[checkpoint_id] += 1
 
     # --- what is left
@@ -128,6 +131,12 @@ class Play:
         assert shown(seen) == shown(replayed)
         self._questions(replayed, [event.stream for event in events if event.name == "checkpoint.opened"])
         assert all(count == 1 for count in self.counted.values()), self.counted
+        returned = [
+            event for event in events if event.name == "run.tool_returned" and event.data["tool"] == "tool_count"
+        ]
+        begun = [event for event in events if event.name == "run.tool_called" and event.data["tool"] == "tool_count"]
+        assert len(returned) <= len(self.counted) <= len(begun)
+        assert self.stopped or len(returned) == len(begun)
         # Every run begins once and ends once; every turn of a model came once: nobody went on twice.
         for name in ("run.started", "run.completed", "run.failed", "run.cancelled"):
             assert max(Counter(event.stream for event in events if event.name == name).values(), default=1) == 1

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
 
+from bread.domain.run_events import ToolCalled
 from compositions.test_simultaneous import ASKS, NESTED, SAYS, TWICE, check_log, team, together
 from compositions.trees import Shape, answer_to, numbered, output_of
-from crash.processes import Child, Died, Processes, Refusal
+from crash.processes import Child, Died, Log, Processes, Refusal
 from support import trials
 
 SHAPES = [
@@ -90,3 +94,88 @@ def test_compositions_survive_kills(processes: Processes) -> None:
     done = Counter(effect["what"] for effect in processes.effects(tool="count"))
     assert {*done.values()} == {1}
     check_log(processes.log)
+
+
+class Taken:
+    """A composition of two processes that live at the same time. One dies at some point of its work, or at whatever
+    moment the signal reaches it; the other answers as well, and goes on with all of it."""
+
+    def __init__(self, processes: Processes, shape: Shape, seed: int, survivor: Child) -> None:
+        self.processes, self.shape, self.chance = processes, shape, Random(seed)
+        self.run, self.survivor = f"run_taken_{seed:06}", survivor
+        self.at_once = self.chance.random() < 0.5
+        kill = None if self.at_once else [self.chance.choice(POINTS), self.chance.randint(1, 8)]
+        self.mortal: Child | None = processes.child(trees=[asdict(one) for one in SHAPES], kill=kill)
+        self.died = False
+
+    def play(self) -> dict[str, Any]:
+        """Gives what came out."""
+        self._by_mortal(lambda child: child.call("plant", tree=self.shape.id, run=self.run))
+        try:
+            self.survivor.call("get", run=self.run)
+        except Refusal as error:
+            if error.code != "RUN_NOT_FOUND" or not self.died:
+                raise
+            self.survivor.call("plant", tree=self.shape.id, run=self.run)
+        while True:
+            found: dict[str, Any] = self.survivor.call("settled", run=self.run)
+            if not (questions := found["questions"]):
+                self._by_mortal(Child.kill)
+                return found
+            given = [[one["id"], self._answer(one)] for one in questions]
+            self.chance.shuffle(given)
+            cut = self.chance.randint(0, len(given)) if self.mortal else 0
+            self._by_mortal(partial(self._answered, given=given[:cut]))
+            assert {*self.survivor.call("answers", given=given[cut:])} <= {"won"}
+
+    def _answered(self, child: Child, given: list[list[Any]]) -> None:
+        number = child.send("answers", given=given)
+        if self.at_once and self.chance.random() < 0.5:
+            child.signal(signal.SIGKILL)
+        assert {*child.reply(number)} <= {"won"}
+
+    def _answer(self, question: dict[str, Any]) -> Any:
+        """A person knows what the world has seen."""
+        if question["kind"] != "in_doubt":
+            return answer_to(question["args"])
+        seen = self.processes.effects(tool="count", what=question["args"]["what"])
+        return HAPPENED if seen else {"outcome": "retry"}
+
+    def _by_mortal(self, act: Callable[[Child], object]) -> None:
+        if self.mortal is not None:
+            try:
+                act(self.mortal)
+            except Died:
+                self.mortal.gone()
+                self.mortal, self.died = None, True
+
+
+@pytest.mark.timeout(1800)
+def test_another_process_takes_over(processes: Processes) -> None:
+    """B67, B68, C35, C47, C56: each tool ran once, a person is asked only about what a dead process had begun."""
+    survivor = processes.child(trees=[asdict(one) for one in SHAPES])
+    died = 0
+    for trial in range(count := trials(4, 100)):
+        shape = SHAPES[trial % len(SHAPES)]
+        taken = Taken(processes, shape, trial, survivor)
+        found = taken.play()
+        assert (found["status"], found["output"]) == ("completed", output_of(shape, "go"))
+        died += taken.died
+    assert died > count // 4, "hardly any of them died"
+    survivor.close()
+    processes.assert_quiet(*processes.children[1:])
+    log = processes.log
+    check_log(log)
+    check_tools(processes, log, survivor)
+
+
+def check_tools(processes: Processes, log: Log, survivor: Child) -> None:
+    done = Counter(effect["what"] for effect in processes.effects(tool="count"))
+    called = {
+        (run, event.call) for run in log.runs for event in log.events(run, ToolCalled) if event.tool[:4] == "tool"
+    }
+    assert {*done.values()} == {1}
+    assert len(done) == len(called)
+    for run in log.runs:
+        begun = {one.version: one.meta.worker for one in log.recorded(run, ToolCalled)}
+        assert all(begun[version] != survivor.worker for _, version in log.doubts(run))

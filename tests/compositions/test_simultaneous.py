@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from random import Random
@@ -14,7 +15,7 @@ import pytest
 from bread import Bread, RunStopped, RunSuspended, define_tool
 from bread.domain.events import Event
 from bread.domain.run_events import ChildReturned, ModelResponded, Resumed, RunCompleted, StepFinished
-from compositions.trees import Shape, agents_of, answer_to, nodes, numbered, output_of, steps_of
+from compositions.trees import Shape, agents_of, answer_to, canonical, digest, nodes, numbered, output_of, steps_of
 from crash.processes import Child, Log, Processes
 from scenes import Checked
 from support import trials
@@ -119,27 +120,73 @@ def test_from_four_processes(kind: str, processes: Processes) -> None:
     processes.assert_quiet()
 
 
+Given = list[list[Any]]
+
+
 def answer_together(children: list[Child], questions: list[dict[str, Any]], chance: Random) -> None:
     """Every question gets its answer from one of the processes, and some of them another one from a second process."""
-    given: list[list[list[Any]]] = [[] for _ in children]
+    given: list[Given] = [[] for _ in children]
     for question in questions:
         first, second = chance.sample(range(4), 2)
         for process in (first, second)[: 1 + chance.randrange(2)]:
             given[process].append([question["id"], answer_to(question["args"])])
-    busy = [(child, mine) for child, mine in zip(children, given, strict=True) if mine]
-    for child, mine in busy:
-        child.call("door", count=len(mine))
-    replies = [child.send("answers", given=mine) for child, mine in busy]
-    for child, _ in busy:
-        child.wait_for("at_door")
-    for child, _ in busy:
-        child.send("go")
-    won: Counter[str] = Counter()
-    for (child, mine), reply in zip(busy, replies, strict=True):
-        for (checkpoint, _), outcome in zip(mine, child.reply(reply), strict=True):
-            assert outcome in ("won", "CHECKPOINT_NOT_FOUND")
-            won[checkpoint] += outcome == "won"
+    won = Counter(checkpoint for checkpoint, _ in winners(children, given))
     assert won == Counter(question["id"] for question in questions)
+
+
+def winners(children: list[Child], given: list[Given]) -> list[tuple[str, Any]]:
+    """What is left of answers that are claimed all at the same instant; a null fits nothing and never gets there."""
+    busy = [(child, mine) for child, mine in zip(children, given, strict=True) if mine]
+    claiming = [(child, sum(response is not None for _, response in mine)) for child, mine in busy]
+    claiming = [(child, count) for child, count in claiming if count]
+    for child, count in claiming:
+        child.call("door", count=count)
+    replies = [child.send("answers", given=mine) for child, mine in busy]
+    for child, _ in claiming:
+        child.wait_for("at_door")
+    for child, _ in claiming:
+        child.send("go")
+    won: list[tuple[str, Any]] = []
+    for (child, mine), reply in zip(busy, replies, strict=True):
+        for (checkpoint, response), outcome in zip(mine, child.reply(reply), strict=True):
+            if outcome == "won":
+                won.append((checkpoint, response))
+            else:
+                assert outcome == ("RESPONSE_INVALID" if response is None else "CHECKPOINT_NOT_FOUND")
+    return won
+
+
+def heard_by(used: dict[str, Any]) -> Callable[[Any], Any]:
+    return lambda args: used[canonical(args)]
+
+
+def test_two_answer_each_question_and_a_third_one_gives_nothing(processes: Processes) -> None:
+    """B50, B53, B58, B64, B93, C1, C4, C47: one of two answers is used, and it is what its winner said."""
+    shapes = shapes_of("nested")
+    children = processes.several(4, trees=[asdict(shape) for shape in shapes])
+    chance, said = Random(0), dict[str, Any]()
+    for trial in range(trials(5, 200)):
+        shape = shapes[trial % len(shapes)]
+        run = children[trial % 4].call("plant", tree=shape.id)
+        used: dict[str, Any] = {}
+        while questions := (found := children[chance.randrange(4)].call("settled", run=run))["questions"]:
+            given: list[Given] = [[] for _ in children]
+            for question in questions:
+                third, *both = chance.sample(range(4), 3)
+                given[third].append([question["id"], None])
+                for process in both:
+                    given[process].append([question["id"], digest("answer", question["args"], process)])
+            won = winners(children, given)
+            assert sorted(checkpoint for checkpoint, _ in won) == sorted(question["id"] for question in questions)
+            said |= won
+            used |= {canonical(question["args"]): said[question["id"]] for question in questions}
+        assert (found["status"], found["output"]) == ("completed", output_of(shape, "go", heard_by(used)))
+    for child in children:
+        child.close()
+    log = processes.log
+    check_log(log)
+    assert {checkpoint: answer for run in log.runs for checkpoint, answer in log.answered(run).items()} == said
+    processes.assert_quiet()
 
 
 def check_log(log: Log) -> None:
@@ -149,6 +196,7 @@ def check_log(log: Log) -> None:
         assert len(log.events(checkpoint)) == 2
     for run in log.runs:
         assert len(log.events(run, RunCompleted)) == 1
+        assert log.names(run)[-1] == "completed"
         for kind, key in KEYS.items():
             keys = [key(event) for event in log.events(run, kind)]
             assert len(keys) == len({*keys})

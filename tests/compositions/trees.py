@@ -19,6 +19,7 @@ from scenes import asking
 Kind = Literal["leaf", "team", "host", "parallel", "sequence", "map"]
 AGENTS = ("leaf", "team", "host")
 Turn = Callable[[ModelRequest], Sequence[Part]]
+Said = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -121,56 +122,56 @@ def answer_to(args: Any) -> str:
     return digest("answer", args)
 
 
-def output_of(shape: Shape, input: Any) -> Any:
-    """What has to come out of a node; Fails if nothing does."""
+def output_of(shape: Shape, input: Any, said: Said = answer_to) -> Any:
+    """What has to come out of a node where people said this; Fails if nothing does."""
     heard = canonical(input)
     match shape.kind:
         case "leaf":
-            answers = [answer_to({"by": shape.id, "n": n, "about": heard}) for n in range(shape.asks)]
+            answers = [said({"by": shape.id, "n": n, "about": heard}) for n in range(shape.asks)]
             if shape.fails:
                 raise Fails(shape.id)
             return digest(shape.id, heard, answers)
         case "team":
             told: list[Any] = []
             for turn in range(shape.rounds):
-                told += [_or_error(part, digest(heard, turn)) for part in shape.parts]
+                told += [_or_error(part, digest(heard, turn), said) for part in shape.parts]
                 if turn == 0 and shape.asks:
-                    told.append(answer_to({"by": shape.id, "n": 0, "about": heard}))
+                    told.append(said({"by": shape.id, "n": 0, "about": heard}))
             return digest(shape.id, told)
         case "host":
             told, given = [], digest(heard)
             for turn in range(shape.rounds):
                 wanted = {"previousOutput": given, "feedback": turn} if turn % 2 else given
                 try:
-                    given = _in_turn(shape.parts, wanted)
+                    given = _in_turn(shape.parts, wanted, said)
                     told.append(given)
                 except Fails:
                     told.append(ERROR)
             return digest(shape.id, told)
         case "sequence":
-            return _in_turn(shape.parts, input)
+            return _in_turn(shape.parts, input, said)
         case "parallel":
-            return _all(shape.parts, [input] * len(shape.parts))
+            return _all(shape.parts, [input] * len(shape.parts), said)
         case "map":
             items = input if isinstance(input, list) else [input]
-            return _all(shape.parts * len(items), items)
+            return _all(shape.parts * len(items), items, said)
 
 
-def _or_error(shape: Shape, input: Any) -> Any:
+def _or_error(shape: Shape, input: Any, said: Said) -> Any:
     try:
-        return output_of(shape, input)
+        return output_of(shape, input, said)
     except Fails:
         return ERROR
 
 
-def _in_turn(parts: Sequence[Shape], input: Any) -> Any:
+def _in_turn(parts: Sequence[Shape], input: Any, said: Said) -> Any:
     for part in parts:
-        input = output_of(part, input)
+        input = output_of(part, input, said)
     return input
 
 
-def _all(parts: Sequence[Shape], inputs: Sequence[Any]) -> list[Any]:
-    return [output_of(part, input) for part, input in zip(parts, inputs, strict=True)]
+def _all(parts: Sequence[Shape], inputs: Sequence[Any], said: Said) -> list[Any]:
+    return [output_of(part, input, said) for part, input in zip(parts, inputs, strict=True)]
 
 
 # --- who plays it -----------------------------------------------------------------------------------------------------
