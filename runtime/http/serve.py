@@ -67,7 +67,8 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
     try:
         listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        raise InvalidInput("INPUT_INVALID", f"cannot listen on {host} port {port}: {error.strerror}") from error
+        why = str(error.strerror).partition(" (while")[0]
+        raise InvalidInput("INPUT_INVALID", f"cannot listen on {host} port {port}: {why}") from error
     with listening:
         yield listening
 

@@ -100,7 +100,8 @@ def test_keys_are_kept_as_hashes(keys: Keys) -> None:
     again = Keys.load(keys.file)
     caller = again.find(second)
     assert caller is not None
-    assert (caller.principal.kind, caller.principal.id, caller.roles) == ("user", "bob", {"answer", "observe"})
+    assert (caller.principal.kind, caller.principal.id) == ("user", "bob")
+    assert caller.roles == {"answer", "observe"}
     assert again.remove("bob") == 1
     assert again.find(second) is None
     assert Keys.load(keys.file).find(first) is not None
@@ -154,7 +155,7 @@ async def test_a_token_of_another_secret_or_none_at_all() -> None:
     """B148: nor one that says it needs no signature."""
     tokens = JsonWebTokens(secret=SECRET)
     other = jwt.encode({"sub": "ann", "exp": time.time() + 60}, SECRET[::-1], "HS256")
-    unsigned = jwt.encode({"sub": "ann", "exp": time.time() + 60}, None, "none")
+    unsigned = jwt.encode({"sub": "ann", "exp": time.time() + 60}, "", "none")
     async with calling(Auth(tokens=tokens)) as client:
         for wrong in (other, unsigned, "x", "a.b.c"):
             assert error(await client.get("/agents", headers=bearer(wrong))) == (401, "UNAUTHORIZED")
