@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Request
 from starlette.responses import Response
@@ -90,6 +90,7 @@ def run_routes(bread: Bread, auth: Auth) -> APIRouter:
         request: Request,
         run_id: Id,
         after: Filter = None,
+        until: Literal["end", "rest"] = "end",
         last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None,
     ) -> Response:
         """Everything that a run shows, once and in order, to its end; after a cursor, or from the start."""
@@ -99,7 +100,7 @@ def run_routes(bread: Bread, auth: Auth) -> APIRouter:
             parse_cursor(cursor)
         except InvalidInput as error:
             raise BreadError("PROTOCOL_DECODE_ERROR", error.message) from None
-        return await stream_of(request, bread.observe(run_id, after=cursor))
+        return await stream_of(request, bread.observe(run_id, after=cursor, until=until))
 
     @routes.post("/runs/{run_id}/cancel")
     async def cancel(request: Request, run_id: Id, body: CancelBody | None = None) -> dict[str, str]:

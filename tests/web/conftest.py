@@ -16,12 +16,14 @@ SERVED = Path(__file__).with_name("served.py")
 class Served:
     """A server process on a store."""
 
-    def __init__(self, store: str) -> None:
+    def __init__(self, store: str, port: int = 0) -> None:
         self.store = store
-        self.process = subprocess.Popen([sys.executable, str(SERVED), store], stdout=subprocess.PIPE, text=True)
+        words = [sys.executable, str(SERVED), store, str(port)]
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()
         assert self.url, "the server did not start"
+        self.port = int(self.url.rpartition(":")[2])
 
     def stop(self) -> int:
         """SIGTERM; gives the exit code."""

@@ -1,4 +1,4 @@
-"""A server process for the tests: `python served.py STORE`. It prints its address when it listens."""
+"""A server process for the tests: `python served.py STORE PORT`. It prints its address when it listens."""
 
 from __future__ import annotations
 
@@ -42,4 +42,4 @@ agents = [clerk, echoes, slow, opener, broken, typed, boss, host]
 
 if __name__ == "__main__":
     bread = Bread(agents=agents, pipelines={"both": ["echo", parallel("echo", "clerk")]}, store=sys.argv[1])
-    serve(bread, "127.0.0.1", 0, ready=lambda address: print(address, flush=True), body_limit=10_000)
+    serve(bread, "127.0.0.1", int(sys.argv[2]), ready=lambda address: print(address, flush=True), body_limit=10_000)
