@@ -60,7 +60,7 @@ class RetryBody(Body):
 class CleanupBody(Body):
     """Which sessions are deleted: idle for so many days, and with all of the tags. Without days none is."""
 
-    older_than_days: float | None = Field(default=None, ge=0)
+    older_than_days: float | None = Field(default=None, ge=0, le=36_500)
     tags: dict[str, str] = {}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -34,6 +34,11 @@ BY_CLASS: list[tuple[type[BreadError], int]] = [
     (Refused, 409),
     (StoreUnavailable, 503),
 ]
+MORE_HEADERS = {
+    401: {"WWW-Authenticate": "Bearer"},
+    429: {"Retry-After": "1"},
+    503: {"Retry-After": "1"},
+}
 # Codes of what HTTP itself refuses.
 OF_STATUS = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "BODY_TOO_LARGE"}
 
@@ -44,9 +49,11 @@ def status_of(error: BreadError) -> int:
     return known or next((status for kind, status in BY_CLASS if isinstance(error, kind)), 500)
 
 
-def told(status: int, code: str, message: str, details: Any = None) -> JSONResponse:
+def told(
+    status: int, code: str, message: str, details: Any = None, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
     error = {"code": code, "message": message} | ({"details": details} if details else {})
-    headers = {"Retry-After": "1"} if status in (429, 503) else None
+    headers = {**(headers or {}), **MORE_HEADERS.get(status, {})}
     return JSONResponse({"error": error}, status, headers)
 
 
@@ -68,7 +75,7 @@ def add_handlers(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def of_http(request: Request, error: HTTPException) -> JSONResponse:
         code = OF_STATUS.get(error.status_code, "INPUT_INVALID")
-        return told(error.status_code, code, str(error.detail))
+        return told(error.status_code, code, str(error.detail), headers=error.headers)
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> JSONResponse:

@@ -8,13 +8,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
+from ...domain.checkpoint import CheckpointKind
 from ...domain.errors import InvalidInput, NotFound
-from ...projections.lists import Checkpoint, LoopView, Run, Session
+from ...projections.lists import Checkpoint, LoopStatus, LoopView, Run, Session
 from ..agents import Agent
 from ..app import Bread
 from .auth import Auth
 from .bodies import CleanupBody
-from .params import Filter, Id, Limit, page_for, record
+from .params import Filter, Id, Limit, RunStatus, Tag, page_for, record
 
 
 def list_routes(bread: Bread, auth: Auth) -> APIRouter:
@@ -42,7 +43,7 @@ def list_routes(bread: Bread, auth: Auth) -> APIRouter:
     async def list_runs(
         request: Request,
         agent: Filter = None,
-        status: Filter = None,
+        status: RunStatus | None = None,
         session: Filter = None,
         root: Filter = None,
         limit: Limit = 50,
@@ -50,7 +51,9 @@ def list_routes(bread: Bread, auth: Auth) -> APIRouter:
     ) -> dict[str, Any]:
         """Runs, newest first; with `root` those of one tree."""
         caller = await auth.admit(request, "observe")
-        page = await bread.list_runs(agent=agent, status=status, session=session, root=root, limit=limit, cursor=cursor)
+        page = await bread.list_runs(
+            agent=agent, status=status, session=session, root=root, limit=limit, cursor=cursor or None
+        )
         return await page_for(auth, caller, page)
 
     @routes.get("/runs/{run_id}", response_model=Run)
@@ -71,7 +74,7 @@ def list_routes(bread: Bread, auth: Auth) -> APIRouter:
         agent: Filter = None,
         tool: Filter = None,
         session: Filter = None,
-        kind: Filter = None,
+        kind: CheckpointKind | None = None,
         answerable: bool | None = None,
         limit: Limit = 50,
         cursor: Filter = None,
@@ -85,7 +88,7 @@ def list_routes(bread: Bread, auth: Auth) -> APIRouter:
             kind=kind,
             answerable=answerable,
             limit=limit,
-            cursor=cursor,
+            cursor=cursor or None,
         )
         return await page_for(auth, caller, page)
 
@@ -98,16 +101,16 @@ def list_routes(bread: Bread, auth: Auth) -> APIRouter:
     @routes.get("/sessions")
     async def list_sessions(
         request: Request,
-        tag: Annotated[list[str], Query()] = [],  # noqa: B006  # FastAPI copies it
+        tag: Annotated[list[Tag], Query()] = [],  # noqa: B006  # FastAPI copies it
         limit: Limit = 50,
         cursor: Filter = None,
     ) -> dict[str, Any]:
         """Sessions with all of the tags, `key:value` each."""
         caller = await auth.admit(request, "observe")
-        tags = dict(one.split(":", 1) for one in tag if ":" in one)
-        if len(tags) < len(tag):
-            raise InvalidInput("INPUT_INVALID", "tag: expected key:value, each key once")
-        return await page_for(auth, caller, await bread.sessions.list(tags=tags, limit=limit, cursor=cursor))
+        tags = dict(one.split(":", 1) for one in tag)
+        if len(tags) < len({*tag}):
+            raise InvalidInput("INPUT_INVALID", "tag: a session has one value of each")
+        return await page_for(auth, caller, await bread.sessions.list(tags=tags, limit=limit, cursor=cursor or None))
 
     @routes.get("/sessions/{session_id}", response_model=Session)
     async def get_session(request: Request, session_id: Id) -> dict[str, Any]:
@@ -134,13 +137,13 @@ def list_routes(bread: Bread, auth: Auth) -> APIRouter:
         request: Request,
         agent: Filter = None,
         session: Filter = None,
-        status: Filter = None,
+        status: LoopStatus | None = None,
         limit: Limit = 50,
         cursor: Filter = None,
     ) -> dict[str, Any]:
         """Loops that agents have composed, oldest first."""
         caller = await auth.admit(request, "observe")
-        page = await bread.list_loops(agent=agent, session=session, status=status, limit=limit, cursor=cursor)
+        page = await bread.list_loops(agent=agent, session=session, status=status, limit=limit, cursor=cursor or None)
         return await page_for(auth, caller, page)
 
     @routes.get("/loops/{loop_id}", response_model=LoopView)

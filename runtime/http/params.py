@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Header, Path, Query
 from fastapi.responses import JSONResponse
@@ -15,6 +15,8 @@ from .bodies import ErrorBody
 
 Id = Annotated[str, Path()]
 Filter = Annotated[str | None, Query()]
+RunStatus = Literal["running", "suspended", "completed", "failed", "cancelled"]
+Tag = Annotated[str, Query(pattern=r"^[^:]{1,200}:[\s\S]{1,200}$", description="key:value")]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Key = Annotated[str | None, Header(alias="Idempotency-Key")]
 Prefer = Annotated[str, Header()]

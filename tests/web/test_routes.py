@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
 from httpx2 import AsyncClient
+from jsonschema import Draft202012Validator
 
 from web.kit import error, events, run, said, types, watched
 
@@ -214,7 +216,8 @@ async def test_sessions(client: AsyncClient) -> None:
     await run(client, "/agents/echo/run", {"input": "go", "session": {"id": "mine", "tags": {"team": "a:b"}}})
     listed = (await client.get("/sessions", params={"tag": "team:a:b"})).json()["items"]
     assert [one["id"] for one in listed] == ["mine"]
-    assert error(await client.get("/sessions", params={"tag": "nonsense"})) == (422, "INPUT_INVALID")
+    for wrong in (["nonsense"], ["team:a", "team:b"]):
+        assert error(await client.get("/sessions", params={"tag": wrong})) == (422, "INPUT_INVALID")
     assert (await client.post("/sessions/cleanup", json={"olderThanDays": 1})).json() == {"deleted": 0}
     for _ in range(2):
         assert (await client.delete("/sessions/mine")).json() == {"ok": True}
@@ -238,6 +241,55 @@ async def test_health(client: AsyncClient) -> None:
         assert (await client.get(path)).json() == {"ok": True}
 
 
+async def test_the_document_has_every_route_and_what_streams_are_made_of(client: AsyncClient) -> None:
+    """B139, B151: the items of streams are described, every reference leads somewhere, errors have their shape."""
+    document = (await client.get("/openapi.json")).json()
+    assert document["openapi"] == "3.2.0"
+    streams = {
+        path
+        for path, operations in document["paths"].items()
+        for operation in operations.values()
+        if "itemSchema" in operation["responses"]["200"].get("content", {}).get("text/event-stream", {})
+    }
+    assert streams == {
+        *("/agents/{agent_id}/run", "/pipelines/{pipeline_id}/run", "/resume/{checkpoint_id}"),
+        *("/runs/{run_id}/stream", "/runs/{run_id}/retry"),
+    }
+    schemas = document["components"]["schemas"]
+    references = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document)))
+    assert references <= schemas.keys()
+    found = await run(client, "/agents/clerk/run", {"input": "go"})
+    document["components"]["schemas"]["Crumb"].pop("discriminator", None)
+    validator = Draft202012Validator({"$ref": "#/components/schemas/Crumb", **document})
+    for event in found:
+        assert [*validator.iter_errors({"type": event["type"], **event["payload"]})] == []
+    assert [*validator.iter_errors({"type": "nonsense"})] != []
+
+
+async def test_metrics(client: AsyncClient) -> None:
+    """B149: what stands in the store, and what this process did since it was first asked."""
+
+    async def measured() -> dict[str, float]:
+        got = await client.get("/metrics")
+        assert got.headers["content-type"].startswith("text/plain")
+        lines = [line.rpartition(" ") for line in got.text.splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, _, value in lines}
+
+    before = await measured()
+    asked = (await run(client, "/agents/clerk/run", {"input": "go"}))[-1]["payload"]
+    after = await measured()
+    assert after["bread_checkpoints_pending"] - before["bread_checkpoints_pending"] == 1
+    assert after['bread_runs{status="suspended"}'] - before['bread_runs{status="suspended"}'] == 1
+    assert after["bread_commits_total"] - before["bread_commits_total"] == 2
+    assert after["bread_commit_seconds_count"] - before["bread_commit_seconds_count"] >= 2
+    assert after["bread_commit_attempts_total"] >= after["bread_commits_total"]
+    await run(client, f"/resume/{asked['checkpointId']}", {"response": "yes"})
+    last = await measured()
+    while last["bread_human_wait_seconds_count"] == before["bread_human_wait_seconds_count"]:
+        last = await measured()
+    assert last["bread_checkpoints_pending"] == before["bread_checkpoints_pending"]
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
@@ -254,6 +306,7 @@ async def test_health(client: AsyncClient) -> None:
         ("/runs/nope/cancel", {}, (404, "RUN_NOT_FOUND")),
         ("/runs/nope/retry", {}, (404, "RUN_NOT_FOUND")),
         ("/sessions/cleanup", {"olderThanDays": "x"}, (422, "INPUT_INVALID")),
+        ("/sessions/cleanup", {"olderThanDays": 1e18}, (422, "INPUT_INVALID")),
         ("/nope", {}, (404, "NOT_FOUND")),
         ("/agents", {}, (405, "METHOD_NOT_ALLOWED")),
     ],
