@@ -59,6 +59,10 @@ class RunHandle:
             raise BreadError("NOT_STARTED", "the run id is known once the stream has begun: await or iterate it first")
         return self._run_id
 
+    async def begin(self) -> str:
+        """Begin it now: what goes wrong before it begins is raised here. Gives the id of the run."""
+        return (await self._start()).run_id
+
     async def _start(self) -> Begun:
         if self._begun is None:
             self._begun = self._engine.spawn(self._begin_once(), "begin")

@@ -64,7 +64,8 @@ class GroupCommit:
     """The writer: takes waiting decisions together, decides and writes them in one transaction, tells when it is done.
 
     `performs` says of an agent whether this process performs the runs of it that a commit makes due.
-    `on_commit` is called on the event loop with every commit, in commit order, before its submitter is told.
+    `on_commit` is called on the event loop with every commit, in commit order, before its submitter is told; `on_write`
+    in the writer thread with the seconds of each transaction.
     `fault` is called at named points, for tests that kill the process there.
     """
 
@@ -80,6 +81,7 @@ class GroupCommit:
         self.store, self.worker, self.clock = store, worker, clock
         self.on_commit: Callable[[Commit[Any]], None] = lambda commit: None
         self.performs: Callable[[str], bool] = lambda agent: False
+        self.on_write: Callable[[float], object] = lambda seconds: None
         self.attempts = 0
         self.commits = 0
         self._fault: Fault = fault or (lambda point: None)
@@ -170,7 +172,7 @@ class GroupCommit:
             jobs[0].future.get_loop().call_soon_threadsafe(self._deliver, jobs)
 
     def _write_together(self, jobs: list[_Job[Any]]) -> None:
-        cache = dict(self._cache)
+        cache, begun = dict(self._cache), time.perf_counter()
         try:
             with self.store.write() as tx:
                 for job in jobs:
@@ -190,6 +192,7 @@ class GroupCommit:
                 job.outcome = failure
         else:
             self._cache = cache
+            self.on_write(time.perf_counter() - begun)
             self.commits += sum(isinstance(job.outcome, Commit) and bool(job.outcome.events) for job in jobs)
 
     def _write_one(self, tx: WriteTransaction, cache: dict[str, RunState], job: _Job[T]) -> Commit[T] | BaseException:

@@ -148,3 +148,14 @@ def get_delegation(cursor: sqlite3.Cursor, checkpoint_id: str) -> Checkpoint:
     if row is None:
         raise checkpoint_not_found(checkpoint_id)
     return delegation_view(cursor, checkpoint_id, row[0], row[1])
+
+
+def open_counts(cursor: sqlite3.Cursor) -> tuple[dict[str, int], int]:
+    """How many root runs have not ended, by their status, and how many questions wait for people."""
+    cursor.execute(
+        "SELECT CASE status WHEN 'suspended' THEN status ELSE 'running' END, COUNT(*) FROM bread_runs"
+        " WHERE parent IS NULL AND status IN ('running', 'waiting', 'suspended') GROUP BY 1"
+    )
+    runs = {row[0]: row[1] for row in cursor.fetchall()}
+    cursor.execute("SELECT COUNT(*) FROM bread_checkpoints WHERE status = 'pending' AND kind <> 'delegation'")
+    return runs, cursor.fetchone()[0]

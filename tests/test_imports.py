@@ -20,8 +20,12 @@ HEAVY = {
     "jsonschema",
     "nats",
     "openai",
+    "fastapi",
+    "jwt",
     "prompt_toolkit",
     "pydantic_ai",
+    "starlette",
+    "uvicorn",
     "yaml",
 }
 

@@ -26,6 +26,8 @@ LINES = {
     "supervisors": range(98, 114),
     "loops": {*range(114, 122)} - {119},
     "crumbs": [122, 123, 124, 129, 130, 133, 134],
+    "streams over HTTP": range(135, 139),
+    "routes": {*range(139, 152)} - {145},
     "command line": range(152, 158),
 }
 LINES_LATER = {
@@ -37,7 +39,6 @@ FAULTS = [
     *(35, 37, 39, 40, 43, 44, 45, 46, 47, 48, 49, 50, 51, 53, 54, 55, 56, 58, 59, 60, 61, 63),
 ]
 FAULTS_LATER = {
-    53: "issue 5: SSE",
     56: "issue 6: leases of workers that hang",
 }
 
@@ -47,6 +48,7 @@ CODES = {
     "AGENT_NOT_FOUND",
     "AGGREGATE_ERROR",
     "APP_NOT_FOUND",
+    "BODY_TOO_LARGE",
     "CHECKPOINT_NOT_FOUND",
     "CONCURRENCY_LIMIT",
     "CONFIG_INVALID",
@@ -66,8 +68,10 @@ CODES = {
     "LOOP_ALREADY_ACTIVE",
     "LOOP_ERROR",
     "LOOP_NOT_FOUND",
+    "METHOD_NOT_ALLOWED",
     "MODEL_ERROR",
     "MODEL_NOT_READY",
+    "NOT_FOUND",
     "NOT_OPEN",
     "NOT_STARTED",
     "NO_ACTIVE_LOOP",
@@ -93,14 +97,15 @@ CODES = {
     "TOOL_ERROR",
     "TOOL_NAME_COLLISION",
     "TOOL_NOT_FOUND",
+    "UNAUTHORIZED",
 }
 # Text in capitals that is no code: names in the environment of the program and of the store's library, and the key
 # under which the model layer sends what is not JSON.
 NO_CODES = {
-    *("BREAD_APP", "BREAD_STORE", "ORIGINATOR_ID_TYPE", "SQLITE_DBNAME", "SQLITE_LOCK_TIMEOUT"),
+    *("BREAD_APP", "BREAD_KEYS", "BREAD_STORE", "ORIGINATOR_ID_TYPE", "SQLITE_DBNAME", "SQLITE_LOCK_TIMEOUT"),
     "INVALID_JSON",
 }
-CODE = re.compile(r"[A-Z]+(?:_[A-Z]+)+|EXPIRED|REJECTED|FORBIDDEN")
+CODE = re.compile(r"[A-Z]+(?:_[A-Z]+)+|EXPIRED|REJECTED|FORBIDDEN|UNAUTHORIZED")
 
 
 def parsed(*folders: str) -> Iterator[tuple[Path, ast.Module]]:

@@ -110,6 +110,11 @@ class LocalHub:
         self._subscriptions.setdefault(root, set()).add(subscription)
         return subscription
 
+    @property
+    def count(self) -> int:
+        """How many observers there are."""
+        return sum(map(len, self._subscriptions.values()))
+
     def unsubscribe(self, subscription: Subscription) -> None:
         others = self._subscriptions.get(subscription.root, set())
         others.discard(subscription)

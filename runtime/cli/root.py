@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ...domain.errors import BreadError
-from . import audit, build, chat, checkpoints, doctor, exits, invoke, loops, new, runs, sessions
+from . import audit, build, chat, checkpoints, doctor, exits, invoke, loops, new, runs, server, sessions
 from .output import lenient_streams
 from .place import Place
 
@@ -25,11 +25,14 @@ app.command("invoke")(invoke.invoke)
 app.command("new")(new.new)
 app.command("build")(build.build)
 app.command("doctor")(doctor.doctor)
+app.command("start")(server.start)
+app.command("dev")(server.dev)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(runs.app, name="runs")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(loops.app, name="loops")
 app.add_typer(audit.app, name="audit")
+app.add_typer(server.app, name="keys")
 
 
 @app.callback()

@@ -1,0 +1,148 @@
+"""`bread start`, `bread dev` and `bread keys`: the HTTP API, for programs, while developing, and who may use it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ...domain.errors import InvalidInput
+from . import exits
+from .exits import note
+from .options import AsJson, Cwd
+from .output import console, print_json, print_table
+from .place import Place
+
+if TYPE_CHECKING:
+    from ..http.auth import Keys
+
+PORT = 7331
+Port = Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 takes a free one.")]
+Host = Annotated[str, typer.Option("--host", "-H", metavar="ADDRESS", help="Where to listen.")]
+KeysFile = Annotated[
+    str, typer.Option("--keys", metavar="FILE", envvar="BREAD_KEYS", help="The API keys of those who may call.")
+]
+OpenToAll = Annotated[
+    bool, typer.Option("--open-to-all", help="Listen where others can call without asking who they are.")
+]
+DEFAULT_KEYS = "bread.keys"
+
+
+def start(
+    context: typer.Context,
+    port: Port = PORT,
+    host: Host = "127.0.0.1",
+    keys: KeysFile = DEFAULT_KEYS,
+    open_to_all: OpenToAll = False,
+    cwd: Cwd = None,
+) -> None:
+    """Serve the HTTP API and perform runs, until SIGTERM or Ctrl-C. Where there are API keys, callers need one."""
+    place: Place = context.obj
+    place.announce()
+    _serve(place, host, port, keys, open_to_all)
+    raise typer.Exit(exits.DONE)
+
+
+def dev(
+    context: typer.Context,
+    port: Port = PORT,
+    host: Host = "127.0.0.1",
+    keys: KeysFile = DEFAULT_KEYS,
+    cwd: Cwd = None,
+) -> None:
+    """Serve the HTTP API and begin anew whenever a file of the folder changes. Runs go on over that."""
+    place: Place = context.obj
+    watchfiles = _imported("watchfiles")
+    place.announce("reloads on change")
+    spec = {"store": place.store, "app": place.app, "host": host, "port": port, "keys": keys}
+    watchfiles.run_process(
+        ".", target=_serve_again, args=(spec,), watch_filter=watchfiles.PythonFilter(extra_extensions=(".md",))
+    )
+    raise typer.Exit(exits.DONE)
+
+
+def _serve_again(spec: dict[str, Any]) -> None:
+    """One life of the server, in a process of its own. What is wrong with the agents is said, and a change awaited."""
+    from ...domain.errors import BreadError
+
+    try:
+        _serve(Place(spec["store"], spec["app"]), spec["host"], spec["port"], spec["keys"], False)
+    except BreadError as error:
+        exits.report(error.code, error.message)
+
+
+def _serve(place: Place, host: str, port: int, keys: str, open_to_all: bool) -> None:
+    http = _imported("bread.runtime.http.serve")
+    auth = _imported("bread.runtime.http.auth")
+    asks = auth.Auth(keys=auth.Keys.load(Path(keys))) if os.path.exists(keys) else None
+
+    def ready(address: str) -> None:
+        who = "" if asks else "  without keys"
+        print(f"API {address}{who}", flush=True)
+
+    http.serve(place.open(executes=True), host, port, auth=asks, open_to_all=open_to_all, ready=ready)
+
+
+def _imported(module: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise InvalidInput(
+            "INPUT_INVALID",
+            f"the server needs a package ({error.name} is missing): pip install 'bread-runtime[server]'",
+        ) from error
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+app = typer.Typer(no_args_is_help=True, help="API keys: make them, list them, forget them.")
+
+
+def _keys(file: str) -> Keys:
+    keys: Keys = _imported("bread.runtime.http.auth").Keys.load(Path(file))
+    return keys
+
+
+@app.command("add")
+def add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is: the author in the log.")],
+    role: Annotated[
+        list[str], typer.Option("--role", help="run, answer, observe or admin; repeatable.", show_default=False)
+    ],
+    keys: KeysFile = DEFAULT_KEYS,
+    json: AsJson = False,
+) -> None:
+    """Make a key. It is shown this once; the file has its hash. A server that runs has to be started again."""
+    key = _keys(keys).add(name, role)
+    if json:
+        print_json({"name": name, "key": key})
+    else:
+        console().print(key)
+        note(f"keep it: {keys} has only its hash")
+
+
+@app.command("list")
+def list_keys(keys: KeysFile = DEFAULT_KEYS, json: AsJson = False) -> None:
+    """Whose keys there are, and their roles."""
+    known = [{"name": name, "roles": [*roles]} for name, roles in _keys(keys).known.values()]
+    if json:
+        print_json({"items": known})
+    else:
+        rows = [(str(one["name"]), ", ".join(one["roles"])) for one in known]
+        print_table(("name", "roles"), rows, "There are no keys.", None)
+
+
+@app.command("remove")
+def remove(
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
+    keys: KeysFile = DEFAULT_KEYS,
+) -> None:
+    """Forget every key of a name. A server that runs has to be started again."""
+    gone = _keys(keys).remove(name)
+    if not gone:
+        raise InvalidInput("INPUT_INVALID", f"{keys} has no key of {name!r}")
+    console().print(f"{gone} gone")

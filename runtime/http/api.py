@@ -1,0 +1,66 @@
+"""The API of a Bread: its routes, its errors, its limits. Each route is a door of the library, which decides."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import APIRouter, FastAPI, Request
+from starlette.responses import Response
+
+from ..app import Bread
+from .auth import Auth
+from .bodies import ErrorBody
+from .errors import BodyLimit, add_handlers
+from .list_routes import list_routes
+from .metrics import CONTENT_TYPE, Metrics
+from .openapi import describe
+from .run_routes import run_routes
+
+BODY_LIMIT = 1_000_000
+
+
+def create_api(bread: Bread, *, auth: Auth | None = None, body_limit: int = BODY_LIMIT) -> FastAPI:
+    """The API of a Bread, for any ASGI server that keeps the lifespan protocol: it opens the Bread and closes it.
+
+    Without `auth` nobody is asked who they are.
+    """
+
+    @asynccontextmanager
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        async with bread:
+            yield
+
+    app = FastAPI(title="bread", lifespan=life, docs_url=None, redoc_url=None, responses={"4XX": {"model": ErrorBody}})
+    app.add_middleware(BodyLimit, limit=body_limit)
+    add_handlers(app)
+    asked = auth or Auth()
+    for routes in (run_routes(bread, asked), list_routes(bread, asked), _health(bread, asked)):
+        app.include_router(routes)
+    app.openapi = describe(app)  # type: ignore[method-assign]
+    return app
+
+
+def _health(bread: Bread, auth: Auth) -> APIRouter:
+    routes, measured = APIRouter(tags=["health"]), list[Metrics]()
+
+    @routes.get("/metrics", response_class=Response)
+    async def metrics(request: Request) -> Response:
+        """Runs by state, pending questions, commits and their latency, observers, how long people take."""
+        await auth.admit(request, "observe")
+        if not measured:
+            measured.append(Metrics(bread))
+        return Response(await measured[0].text(), media_type=CONTENT_TYPE)
+
+    @routes.get("/healthz")
+    async def alive() -> dict[str, bool]:
+        """Whether the process answers."""
+        return {"ok": True}
+
+    @routes.get("/readyz")
+    async def ready() -> dict[str, bool]:
+        """Whether the store answers."""
+        await bread.list_runs(limit=1)
+        return {"ok": True}
+
+    return routes

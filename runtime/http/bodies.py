@@ -1,0 +1,78 @@
+"""What requests bring, as JSON: camelCase, and nothing that is not known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic.alias_generators import to_camel
+
+
+class Body(BaseModel):
+    """Base of what is sent: an unknown field is an error, since nobody would notice that it does nothing."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+
+
+class SessionBody(Body):
+    """The session that a run belongs to: an id that may exist already, and tags for a new one."""
+
+    id: str | None = None
+    tags: dict[str, str] = {}
+
+
+class PipelineBody(Body):
+    """A run of a pipeline. The same `idempotencyKey` (or header `Idempotency-Key`) gets the same run."""
+
+    input: JsonValue
+    session: SessionBody = SessionBody()
+    idempotency_key: str | None = None
+
+
+class RunBody(PipelineBody):
+    """A run of an agent."""
+
+    skill: str | None = None
+    max_steps: int | None = Field(default=None, ge=1, le=10_000)
+
+
+class AnswerBody(Body):
+    """An answer to a question: what its response schema says."""
+
+    response: JsonValue = None
+    author: str | None = None
+    comment: str | None = None
+    idempotency_key: str | None = None
+
+
+class CancelBody(Body):
+    """Why a run is stopped; kept in the log."""
+
+    reason: str = "cancelled"
+
+
+class RetryBody(Body):
+    """How a failed run goes on."""
+
+    max_steps: int | None = Field(default=None, ge=1, le=10_000)
+
+
+class CleanupBody(Body):
+    """Which sessions are deleted: idle for so many days, and with all of the tags. Without days none is."""
+
+    older_than_days: float | None = Field(default=None, ge=0, le=36_500)
+    tags: dict[str, str] = {}
+
+
+class ErrorPart(BaseModel):
+    """`code` is what programs match on; `details` has what a program needs."""
+
+    code: str
+    message: str
+    details: dict[str, Any] | None = None
+
+
+class ErrorBody(BaseModel):
+    """Every error has this shape."""
+
+    error: ErrorPart

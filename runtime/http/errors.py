@@ -1,0 +1,114 @@
+"""Errors as HTTP tells them: one shape, and one table of statuses."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ...domain.errors import BreadError, InvalidInput, NotFound, Refused, StoreUnavailable
+
+logger = logging.getLogger("bread")
+
+# The class of an error gives its status, unless its code has one of its own here.
+BY_CODE = {
+    "CONCURRENCY_LIMIT": 429,
+    "FORBIDDEN": 403,
+    "IDEMPOTENCY_CONFLICT": 422,
+    "MODEL_NOT_READY": 503,
+    "NOT_OPEN": 503,
+    "PROTOCOL_DECODE_ERROR": 400,
+    "UNAUTHORIZED": 401,
+    "BODY_TOO_LARGE": 413,
+}
+BY_CLASS: list[tuple[type[BreadError], int]] = [
+    (NotFound, 404),
+    (InvalidInput, 422),
+    (Refused, 409),
+    (StoreUnavailable, 503),
+]
+MORE_HEADERS = {
+    401: {"WWW-Authenticate": "Bearer"},
+    429: {"Retry-After": "1"},
+    503: {"Retry-After": "1"},
+}
+# Codes of what HTTP itself refuses.
+OF_STATUS = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "BODY_TOO_LARGE"}
+
+
+def status_of(error: BreadError) -> int:
+    """The status of an error; 500 for what is none of the caller's business."""
+    known = BY_CODE.get(error.code)
+    return known or next((status for kind, status in BY_CLASS if isinstance(error, kind)), 500)
+
+
+def told(
+    status: int, code: str, message: str, details: Any = None, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    error = {"code": code, "message": message} | ({"details": details} if details else {})
+    headers = {**(headers or {}), **MORE_HEADERS.get(status, {})}
+    return JSONResponse({"error": error}, status, headers)
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Every error of a route leaves it in the one shape."""
+
+    @app.exception_handler(BreadError)
+    async def of_bread(request: Request, error: BreadError) -> JSONResponse:
+        status = status_of(error)
+        if status == 500:
+            return await unexpected(request, error)
+        return told(status, error.code, error.message, dict(error.details))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        problems = [f"{'.'.join(str(part) for part in one['loc'])}: {one['msg']}" for one in error.errors()]
+        return told(422, "INPUT_INVALID", "; ".join(problems), {"problems": problems})
+
+    @app.exception_handler(HTTPException)
+    async def of_http(request: Request, error: HTTPException) -> JSONResponse:
+        code = OF_STATUS.get(error.status_code, "INPUT_INVALID")
+        return told(error.status_code, code, str(error.detail), headers=error.headers)
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> JSONResponse:
+        logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return told(500, "INTERNAL_ERROR", HTTPStatus.INTERNAL_SERVER_ERROR.phrase)
+
+
+class BodyLimit:
+    """Refuses a body above `limit` bytes, whether its length was said before or not."""
+
+    def __init__(self, app: ASGIApp, limit: int) -> None:
+        self.app, self.limit = app, limit
+        self._why = f"a body has at most {limit} bytes"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        lengths = [value for name, value in scope["headers"] if name == b"content-length"]
+        if any(int(value) > self.limit for value in lengths if value.isdigit()):
+            await told(413, "BODY_TOO_LARGE", self._why)(scope, receive, send)
+            return
+        await self.app(scope, self._counted(receive), send)
+
+    def _counted(self, receive: Receive) -> Callable[[], Awaitable[Message]]:
+        size = 0
+
+        async def counted() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > self.limit:
+                raise HTTPException(413, self._why)  # who reads the body lets it through to the handlers
+            return message
+
+        return counted

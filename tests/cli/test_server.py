@@ -1,0 +1,151 @@
+"""`bread start`, `bread dev` and `bread keys`: real servers that are stopped, refused, and begun anew on a change."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from cli_kit import PATIENCE, environment
+
+AGENT = """
+from bread import define_agent, define_human_tool
+from bread.testing import ScriptedModel, call, text
+
+ask = define_human_tool("ask", {"type": "object"})
+clerk = define_agent("clerk", model=ScriptedModel([[call("human_ask")], [text("WORDS")]]), tools=[ask])
+"""
+
+
+def command(folder: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "bread.runtime.cli", "--app", "app:clerk", *words],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def done(folder: Path, *words: str) -> tuple[int, str, str]:
+    process = command(folder, *words)
+    out, err = process.communicate(timeout=PATIENCE)
+    return process.returncode, out, err
+
+
+def address(process: subprocess.Popen[str]) -> str:
+    """Where a server listens, once it does."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("API "):
+            return line.split()[1]
+    raise AssertionError("it never listened")
+
+
+@contextmanager
+def served(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    process = command(folder, *words, "--port", "0")
+    try:
+        yield process, address(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(AGENT)
+    return tmp_path
+
+
+def ask(url: str, **headers: str) -> str:
+    """Run to the question; gives its id."""
+    body = {"input": "go"}
+    with httpx2.stream("POST", f"{url}/agents/clerk/run", json=body, headers=headers, trust_env=False) as got:
+        assert got.status_code == 200
+        got.read()
+    items = httpx2.get(f"{url}/checkpoints", headers=headers, trust_env=False).json()["items"]
+    return str(items[-1]["id"])
+
+
+def answer(url: str, checkpoint: str) -> str:
+    got = httpx2.post(f"{url}/resume/{checkpoint}", json={"response": "yes"}, trust_env=False)
+    assert got.status_code == 200
+    return got.text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_serves_and_stops(folder: Path, number: signal.Signals) -> None:
+    """B155, B157: it says where, stops with exit code 0, and what waits is there in its next life."""
+    with served(folder, "start") as (process, url):
+        assert url.startswith("http://127.0.0.1:")
+        checkpoint = ask(url)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, err) == (0, "")
+    with served(folder, "start") as (_, url):
+        assert "WORDS" in answer(url, checkpoint)
+
+
+def test_where_it_cannot_listen(folder: Path) -> None:
+    """B148, B155: a port that is taken, an address that others reach: one line, exit code 1."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        code, _, err = done(folder, "start", "-p", port)
+        assert (code, err) == (1, f"INPUT_INVALID: cannot listen on 127.0.0.1 port {port}: Address already in use\n")
+    code, _, err = done(folder, "start", "-H", "0.0.0.0", "-p", "0")  # noqa: S104
+    assert code == 1
+    assert err.startswith("INPUT_INVALID: 0.0.0.0 can be reached by others")
+    code, _, err = done(folder, "--store", "sqlite:////dev/null/x.db", "start", "-p", "0")
+    assert code == 1
+    assert err.startswith("STORE_UNAVAILABLE: ")
+
+
+def test_keys(folder: Path) -> None:
+    """B148, B156: made, listed, asked for, forgotten; the key is shown once and nowhere kept."""
+    code, key, err = done(folder, "keys", "add", "ann", "--role", "run", "--role", "observe")
+    assert (code, err) == (0, "keep it: bread.keys has only its hash\n")
+    file = folder / "bread.keys"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert key.strip() not in file.read_text()
+    assert "ann" in done(folder, "keys", "list")[1]
+    with served(folder, "start") as (_, url):
+        assert httpx2.get(f"{url}/agents", trust_env=False).status_code == 401
+        assert ask(url, Authorization=f"Bearer {key.strip()}")
+    assert done(folder, "keys", "remove", "ann")[:2] == (0, "1 gone\n")
+    code, _, err = done(folder, "keys", "remove", "ann")
+    assert (code, err) == (1, "INPUT_INVALID: bread.keys has no key of 'ann'\n")
+    code, _, err = done(folder, "keys", "add", "ann", "--role", "king")
+    assert code == 1
+    assert "run, answer, observe, admin" in err
+    # A file without keys lets nobody in: it does not open the door for all.
+    with served(folder, "start") as (_, url):
+        assert httpx2.get(f"{url}/agents", trust_env=False).status_code == 401
+
+
+def test_a_change_begins_anew(folder: Path) -> None:
+    """B155, B88: `dev` serves what the file says now; a run that waits goes on with it; what is wrong is said, and
+    mended by the next change."""
+    with served(folder, "dev") as (process, url):
+        assert process.stdout is not None
+        checkpoint = ask(url)
+        (folder / "app.py").write_text("nonsense(")
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert line.startswith("APP_NOT_FOUND: "), line
+        (folder / "app.py").write_text(AGENT.replace("WORDS", "OTHER"))
+        assert "OTHER" in answer(address(process), checkpoint)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0

@@ -1,0 +1,130 @@
+"""Servers that are stopped, killed and started again, and clients that miss nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx2
+import pytest
+
+from support import trials
+from web.conftest import Served
+from web.kit import events, run, said, types, watched
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[list[Served]]:
+    """Servers of one store; who is left at the end is killed."""
+    found: list[Served] = [Served(f"sqlite:///{tmp_path}/bread.db")]
+    yield found
+    for server in found:
+        server.kill()
+
+
+class Count:
+    """Tells when something has happened so many times."""
+
+    def __init__(self, wanted: int) -> None:
+        self.left, self.reached = wanted, asyncio.Event()
+
+    def add(self) -> None:
+        self.left -= 1
+        if self.left <= 0:
+            self.reached.set()
+
+
+def calling(server: Served) -> httpx2.AsyncClient:
+    limits = httpx2.Limits(max_connections=None)
+    return httpx2.AsyncClient(base_url=server.url, timeout=30, trust_env=False, limits=limits)
+
+
+async def started(client: httpx2.AsyncClient, agent: str) -> str:
+    got = await client.post(f"/agents/{agent}/run", json={"input": "go"}, headers={"Prefer": "respond-async"})
+    return str(got.json()["runId"])
+
+
+async def test_a_server_stops_in_seconds_with_open_streams(servers: list[Served]) -> None:
+    """B150, B135: SIGTERM with 100 of them: exit code 0, nothing is lost, and the next one goes on with the runs."""
+    [server] = servers
+    async with calling(server) as client:
+        asked = (await run(client, "/agents/clerk/run", {"input": "go"}))[-1]["payload"]
+        slow = await started(client, "slow")
+        opened = Count(100)
+
+        async def reads() -> None:
+            try:
+                async with client.stream("GET", f"/runs/{asked['runId']}/stream") as got:
+                    async for event in events(got):
+                        if event["type"] == "human:required":
+                            opened.add()
+            except httpx2.HTTPError:
+                return  # cut off: a client comes back with its cursor
+
+        readers = [asyncio.create_task(reads()) for _ in range(100)]
+        await opened.reached.wait()
+        assert await asyncio.to_thread(server.stop) == 0
+        await asyncio.gather(*readers)
+    servers.append(Served(server.store))
+    async with calling(servers[-1]) as client:
+        found = await run(client, f"/resume/{asked['checkpointId']}", {"response": "yes"})
+        assert found[-1]["type"] == "agent:run:end"
+        await run(client, "/agents/opener/run", {"input": "go"})
+        assert said(await watched(client, slow)) == "Wait. Done."
+
+
+async def test_observers_miss_nothing_while_servers_are_killed(servers: list[Served]) -> None:
+    """B135, B130, B150, C53: dropped at random, each comes back with its last id; two SIGKILLs meanwhile: 0 gaps, 0
+    duplicates, the same text."""
+    chance, runs = Random(1), trials(5, 20)
+    observers = runs * trials(4, 25)
+    async with calling(servers[0]) as client:
+        ids = [await started(client, "clerk") for _ in range(runs)]
+    seen: list[list[dict[str, Any]]] = [[] for _ in range(observers)]
+    some = [Count(observers // 2), Count(observers)]
+    alive = asyncio.Event()
+    alive.set()
+
+    async def observes(number: int) -> None:
+        mine = seen[number]
+        while not mine or mine[-1]["type"] != "agent:run:end":
+            await alive.wait()
+            headers = {"Last-Event-ID": mine[-1]["id"]} if mine else {}
+            patience = chance.randint(1, 4)
+            try:
+                async with (
+                    calling(servers[-1]) as client,
+                    client.stream("GET", f"/runs/{ids[number % runs]}/stream", headers=headers) as got,
+                ):
+                    some[len(servers) > 1].add()
+                    async for event in events(got):
+                        mine.append(event)
+                        patience -= 1
+                        if patience == 0:
+                            break  # this client drops its connection
+            except httpx2.HTTPError:
+                continue
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(observers):
+            group.create_task(observes(number))
+        for count in some:
+            await count.reached.wait()
+            alive.clear()
+            servers[-1].kill()
+            servers.append(await asyncio.to_thread(Served, servers[0].store))
+            alive.set()
+        async with calling(servers[-1]) as client:
+            page = await client.get("/checkpoints", params={"limit": 1000})
+            for one in page.json()["items"]:
+                await run(client, f"/resume/{one['id']}", {"response": "yes"})
+    for mine in seen:
+        assert said(mine) == "Hm é. Noted."
+        durable = [event for event in mine if event["type"] not in ("text:delta", "text:reset")]
+        kinds = types([event for event in durable if not event["type"].startswith("tool:input")])
+        assert kinds == ["agent:run:start", "human:required", "human:resumed", "agent:run:end"]
+        seqs = [event["payload"]["seq"] for event in durable if not event["type"].startswith("tool:input")]
+        assert seqs == sorted({*seqs})
