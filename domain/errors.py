@@ -33,10 +33,11 @@ class BreadError(Exception):
         return f"{self.code}: {self.message}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.code, self.message, dict(self.details))
+        return rebuild, (type(self), self.code, self.message, dict(self.details))
 
 
-def _rebuild(kind: type[BreadError], code: str, message: str, details: dict[str, Any]) -> BreadError:
+def rebuild(kind: type[BreadError], code: str, message: str, details: Mapping[str, Any]) -> BreadError:
+    """An error that another process raised, whatever its class takes to be made."""
     error = kind.__new__(kind)
     BreadError.__init__(error, code, message, **details)
     return error

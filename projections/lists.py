@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -24,6 +24,10 @@ class View(BaseModel):
     """A record for people and programs: snake_case in Python, camelCase on the wire."""
 
     model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, defer_build=True)
+
+    def wire(self) -> dict[str, Any]:
+        """The record as JSON data, camelCase."""
+        return self.model_dump(mode="json", by_alias=True)
 
 
 class Delegation(View):
@@ -97,6 +101,7 @@ class Iteration(View):
     output: JsonValue = None
 
 
+RunStatus = Literal["running", "suspended", "completed", "failed", "cancelled"]
 LoopStatus = Literal["running", "completed", "exhausted", "failed"]
 
 

@@ -201,14 +201,12 @@ class Bread:
     async def start(self, agent: str, input: Any, **options: Any) -> str:
         """Commit the start of a run and leave it to run; options as of `run`. Gives the run id."""
         handle = self.run(agent, input, **options)
-        await handle._start()
-        return handle.run_id
+        return await handle.begin()
 
     async def start_pipeline(self, pipeline: str, input: Any, **options: Any) -> str:
         """Commit the start of a pipeline's run and leave it to run; options as of `run_pipeline`. Gives the run id."""
         handle = self.run_pipeline(pipeline, input, **options)
-        await handle._start()
-        return handle.run_id
+        return await handle.begin()
 
     def resume(
         self,

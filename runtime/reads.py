@@ -16,7 +16,7 @@ from ..domain.run_events import Parked, Resumed, RunCompleted, RunStarted
 from ..domain.run_state import RunState
 from ..domain.session import session_stream
 from ..projections.crumbs import ParentView
-from ..projections.lists import Checkpoint, Page, Run, Session, checkpoint_view
+from ..projections.lists import Checkpoint, Page, Run, RunStatus, Session, checkpoint_view
 from ..projections.render import moment, output_of, subject_of
 from ..transport.codec import decode_event
 from . import tree_reads as trees
@@ -24,7 +24,6 @@ from .folds import fold_checkpoint, fold_run, fold_session
 from .sqlite import select_events
 
 Filters = Mapping[str, Any]
-RUN_STATUSES = ("running", "suspended", "completed", "failed", "cancelled")
 
 
 def stream(cursor: sqlite3.Cursor, stream_id: str, after: int = 0) -> list[Recorded]:
@@ -302,7 +301,7 @@ def list_runs(cursor: sqlite3.Cursor, *, tenant: str, filters: Filters, limit: i
 
     Those of a tree are listed with `root`; without it only roots are.
     """
-    check_choice("status", filters.get("status"), RUN_STATUSES)
+    check_choice("status", filters.get("status"), get_args(RunStatus))
     where, values = ["tenant = ?"], [tenant]
     if "root" not in filters:
         where.append("parent IS NULL")

@@ -34,7 +34,7 @@ def print_output(value: Any) -> None:
 
 def record(view: View) -> dict[str, Any]:
     """A record as JSON data, camelCase."""
-    return view.model_dump(mode="json", by_alias=True)
+    return view.wire()
 
 
 def print_page(page: Page[Any]) -> None:

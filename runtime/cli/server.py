@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...domain.errors import InvalidInput
+from ...domain.errors import BreadError, InvalidInput
 from . import exits
 from .exits import note
 from .options import AsJson, Cwd
@@ -65,8 +65,6 @@ def dev(
 
 def _serve_again(spec: dict[str, Any]) -> None:
     """One life of the server, in a process of its own. What is wrong with the agents is said, and a change awaited."""
-    from ...domain.errors import BreadError
-
     try:
         _serve(Place(spec["store"], spec["app"]), spec["host"], spec["port"], spec["keys"], False)
     except BreadError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache, partial
 
 from fastapi import APIRouter, FastAPI, Request
 from starlette.responses import Response
@@ -42,15 +43,14 @@ def create_api(bread: Bread, *, auth: Auth | None = None, body_limit: int = BODY
 
 
 def _health(bread: Bread, auth: Auth) -> APIRouter:
-    routes, measured = APIRouter(tags=["health"]), list[Metrics]()
+    routes = APIRouter(tags=["health"])
+    measured = cache(partial(Metrics, bread))  # made when they are first asked for, of a Bread that is open by then
 
     @routes.get("/metrics", response_class=Response)
     async def metrics(request: Request) -> Response:
         """Runs by state, pending questions, commits and their latency, observers, how long people take."""
         await auth.admit(request, "observe")
-        if not measured:
-            measured.append(Metrics(bread))
-        return Response(await measured[0].text(), media_type=CONTENT_TYPE)
+        return Response(await measured().text(), media_type=CONTENT_TYPE)
 
     @routes.get("/healthz")
     async def alive() -> dict[str, bool]:

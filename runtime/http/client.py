@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -12,13 +12,13 @@ from typing import Any, Literal, Self
 import httpx2
 from pydantic import TypeAdapter
 
-from ...domain.errors import BreadError, InvalidInput, NotFound, Refused, RunStopped, StoreUnavailable
+from ...domain.errors import BreadError, RunStopped, StoreUnavailable, rebuild
 from ...domain.events import JsonValue
 from ...projections.crumbs import AnyCrumb
 from ...projections.lists import Checkpoint, Page, Run
+from .statuses import class_of
 
 _CRUMB: TypeAdapter[AnyCrumb] = TypeAdapter(AnyCrumb)
-_BY_STATUS: Mapping[int, type[BreadError]] = {404: NotFound, 409: Refused, 422: InvalidInput, 503: StoreUnavailable}
 WAITS = (0.1, 0.5, 1.0, 3.0)
 
 
@@ -150,7 +150,4 @@ def _check(response: httpx2.Response) -> None:
         code, message, details = str(error["code"]), str(error["message"]), error.get("details") or {}
     except (ValueError, KeyError, TypeError):
         raise BreadError("INTERNAL_ERROR", f"the server answered {response.status_code}") from None
-    kind = _BY_STATUS.get(response.status_code, BreadError)
-    failure = kind.__new__(kind)
-    BreadError.__init__(failure, code, message, **details)
-    raise failure
+    raise rebuild(class_of(response.status_code), code, message, details)

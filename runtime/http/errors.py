@@ -13,27 +13,11 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ...domain.errors import BreadError, InvalidInput, NotFound, Refused, StoreUnavailable
+from ...domain.errors import BreadError
+from .statuses import status_of
 
 logger = logging.getLogger("bread")
 
-# The class of an error gives its status, unless its code has one of its own here.
-BY_CODE = {
-    "CONCURRENCY_LIMIT": 429,
-    "FORBIDDEN": 403,
-    "IDEMPOTENCY_CONFLICT": 422,
-    "MODEL_NOT_READY": 503,
-    "NOT_OPEN": 503,
-    "PROTOCOL_DECODE_ERROR": 400,
-    "UNAUTHORIZED": 401,
-    "BODY_TOO_LARGE": 413,
-}
-BY_CLASS: list[tuple[type[BreadError], int]] = [
-    (NotFound, 404),
-    (InvalidInput, 422),
-    (Refused, 409),
-    (StoreUnavailable, 503),
-]
 MORE_HEADERS = {
     401: {"WWW-Authenticate": "Bearer"},
     429: {"Retry-After": "1"},
@@ -41,12 +25,6 @@ MORE_HEADERS = {
 }
 # Codes of what HTTP itself refuses.
 OF_STATUS = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "BODY_TOO_LARGE"}
-
-
-def status_of(error: BreadError) -> int:
-    """The status of an error; 500 for what is none of the caller's business."""
-    known = BY_CODE.get(error.code)
-    return known or next((status for kind, status in BY_CLASS if isinstance(error, kind)), 500)
 
 
 def told(

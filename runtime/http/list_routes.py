@@ -9,13 +9,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from ...domain.checkpoint import CheckpointKind
-from ...domain.errors import InvalidInput, NotFound
-from ...projections.lists import Checkpoint, LoopStatus, LoopView, Run, Session
+from ...domain.errors import InvalidInput
+from ...projections.lists import Checkpoint, LoopStatus, LoopView, Run, RunStatus, Session
 from ..agents import Agent
 from ..app import Bread
 from .auth import Auth
 from .bodies import CleanupBody
-from .params import Filter, Id, Limit, RunStatus, Tag, page_for, record
+from .params import Filter, Id, Limit, Tag, agent_of, page_for
 
 
 def list_routes(bread: Bread, auth: Auth) -> APIRouter:
@@ -30,14 +30,8 @@ def list_routes(bread: Bread, auth: Auth) -> APIRouter:
     @routes.get("/agents/{agent_id}")
     async def get_agent(request: Request, agent_id: Id) -> dict[str, Any]:
         """An agent of this process."""
-
-        async def load() -> Agent:
-            if agent_id not in bread.agents:
-                raise NotFound("AGENT_NOT_FOUND", f"no agent {agent_id!r}", agent_id=agent_id)
-            return bread.agents[agent_id]
-
-        await auth.admit(request, "observe", load)
-        return _described(await load())
+        await auth.admit(request, "observe", partial(agent_of, bread, agent_id))
+        return _described(await agent_of(bread, agent_id))
 
     @routes.get("/runs")
     async def list_runs(
@@ -60,13 +54,13 @@ def list_routes(bread: Bread, auth: Auth) -> APIRouter:
     async def get_run(request: Request, run_id: Id) -> dict[str, Any]:
         """A run with its input, its output or error, and its pending questions."""
         await auth.admit(request, "observe", partial(bread.get_run, run_id))
-        return record(await bread.get_run(run_id))
+        return (await bread.get_run(run_id)).wire()
 
     @routes.get("/runs/{run_id}/events")
     async def events(request: Request, run_id: Id) -> dict[str, Any]:
         """The recorded events of a run's tree, for auditors."""
         await auth.admit(request, "observe", partial(bread.get_run, run_id))
-        return {"items": [record(event) async for event in bread.audit(run_id)]}
+        return {"items": [event.wire() async for event in bread.audit(run_id)]}
 
     @routes.get("/checkpoints")
     async def list_checkpoints(
@@ -96,7 +90,7 @@ def list_routes(bread: Bread, auth: Auth) -> APIRouter:
     async def get_checkpoint(request: Request, checkpoint_id: Id) -> dict[str, Any]:
         """A question, pending or settled."""
         await auth.admit(request, "observe", partial(bread.get_checkpoint, checkpoint_id))
-        return record(await bread.get_checkpoint(checkpoint_id))
+        return (await bread.get_checkpoint(checkpoint_id)).wire()
 
     @routes.get("/sessions")
     async def list_sessions(
@@ -116,7 +110,7 @@ def list_routes(bread: Bread, auth: Auth) -> APIRouter:
     async def get_session(request: Request, session_id: Id) -> dict[str, Any]:
         """A session."""
         await auth.admit(request, "observe", partial(bread.sessions.get, session_id))
-        return record(await bread.sessions.get(session_id))
+        return (await bread.sessions.get(session_id)).wire()
 
     @routes.delete("/sessions/{session_id}")
     async def delete_session(request: Request, session_id: Id) -> dict[str, bool]:
@@ -150,7 +144,7 @@ def list_routes(bread: Bread, auth: Auth) -> APIRouter:
     async def get_loop(request: Request, loop_id: Id) -> dict[str, Any]:
         """A loop with its iterations."""
         await auth.admit(request, "observe", partial(bread.get_loop, loop_id))
-        return record(await bread.get_loop(loop_id))
+        return (await bread.get_loop(loop_id)).wire()
 
     return routes
 

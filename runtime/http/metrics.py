@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_late
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
+from ...domain.errors import NotFound
 from .. import tree_reads
 from ..app import Bread
 
@@ -46,7 +47,10 @@ class Metrics:
             task.add_done_callback(self._tasks.discard)
 
     async def _waited(self, checkpoint_id: str, until: float) -> None:
-        question = await self._bread.get_checkpoint(checkpoint_id)
+        try:
+            question = await self._bread.get_checkpoint(checkpoint_id)
+        except NotFound:
+            return  # deleted with its session meanwhile: nobody can say any more when it was asked
         self._waits.observe(max(0.0, until - question.created_at.timestamp()))
 
     async def text(self) -> bytes:

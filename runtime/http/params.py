@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import Header, Path, Query
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
 from starlette.responses import Response
 
+from ...domain.errors import NotFound
 from ...projections.lists import Page
+from ..agents import Agent
+from ..app import Bread
 from .auth import Auth, Caller
 from .bodies import ErrorBody
 
 Id = Annotated[str, Path()]
 Filter = Annotated[str | None, Query()]
-RunStatus = Literal["running", "suspended", "completed", "failed", "cancelled"]
 Tag = Annotated[str, Query(pattern=r"^[^:]{1,200}:[\s\S]{1,200}$", description="key:value")]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Key = Annotated[str | None, Header(alias="Idempotency-Key")]
@@ -30,15 +31,9 @@ STREAM: dict[int | str, dict[str, Any]] = {
 }
 
 
-def record(item: BaseModel) -> dict[str, Any]:
-    """A record on the wire."""
-    found: dict[str, Any] = item.model_dump(mode="json", by_alias=True)
-    return found
-
-
 async def page_for(auth: Auth, caller: Caller, page: Page[Any]) -> dict[str, Any]:
     """A page, without what the caller may not see."""
-    return {"items": [record(item) for item in await auth.seen_by(caller, page.items)], "next": page.next}
+    return {"items": [item.wire() for item in await auth.seen_by(caller, page.items)], "next": page.next}
 
 
 def wants_no_stream(prefer: str) -> bool:
@@ -47,3 +42,10 @@ def wants_no_stream(prefer: str) -> bool:
 
 def accepted(run_id: str) -> Response:
     return JSONResponse({"runId": run_id}, 202, {"X-Run-Id": run_id, "Location": f"/runs/{run_id}"})
+
+
+async def agent_of(bread: Bread, agent_id: str) -> Agent:
+    """An agent of this process; AGENT_NOT_FOUND."""
+    if agent_id not in bread.agents:
+        raise NotFound("AGENT_NOT_FOUND", f"no agent {agent_id!r}", agent_id=agent_id)
+    return bread.agents[agent_id]

@@ -12,22 +12,16 @@ from ...domain.commands import AnswerCheckpoint, RetryRun
 from ...domain.envelope import Principal
 from ...domain.errors import BreadError, InvalidInput, NotFound
 from ...transport.cursor import parse_cursor
-from ..agents import Agent
 from ..app import Bread
 from ..composing import Pipeline
 from .auth import Auth, Caller
 from .bodies import AnswerBody, CancelBody, PipelineBody, RetryBody, RunBody
-from .params import STREAM, Filter, Id, Key, Prefer, accepted, wants_no_stream
+from .params import STREAM, Filter, Id, Key, Prefer, accepted, agent_of, wants_no_stream
 from .streams import stream_of
 
 
 def run_routes(bread: Bread, auth: Auth) -> APIRouter:
     routes = APIRouter(tags=["runs"])
-
-    async def agent_of(agent_id: str) -> Agent:
-        if agent_id not in bread.agents:
-            raise NotFound("AGENT_NOT_FOUND", f"no agent {agent_id!r}", agent_id=agent_id)
-        return bread.agents[agent_id]
 
     async def pipeline_of(pipeline_id: str) -> Pipeline:
         if pipeline_id not in bread.pipelines:
@@ -39,7 +33,7 @@ def run_routes(bread: Bread, auth: Auth) -> APIRouter:
         request: Request, agent_id: Id, body: RunBody, key: Key = None, prefer: Prefer = ""
     ) -> Response:
         """Run an agent; the stream goes to its next rest or its end. Leaving it does not touch the run."""
-        caller = await auth.admit(request, "run", partial(agent_of, agent_id))
+        caller = await auth.admit(request, "run", partial(agent_of, bread, agent_id))
         handle = bread.run(
             agent_id,
             body.input,
