@@ -111,6 +111,21 @@ def waits(gate: Gate, id: str = "slow") -> Agent:
     return agent([[pause(gate), text(id)]], id=id)
 
 
+def turns(*turns: Any) -> Spy:
+    """A host that does this, turn by turn, and then says what its last calls came to."""
+    return Spy(lambda request: [turns[request.turn]] if request.turn < len(turns) else tells(request))
+
+
+def quotes() -> Any:
+    """A worker that gives back what it was given."""
+    return agent(lambda request: [text(request.messages[-1].text)], id="worker")
+
+
+def script(*calls: Any) -> list[Any]:
+    """One turn with these calls, then the end."""
+    return [list(calls), [text("Done.")]]
+
+
 # --- what is looked at ------------------------------------------------------------------------------------------------
 
 

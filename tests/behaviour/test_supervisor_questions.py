@@ -1,22 +1,19 @@
-"""Questions below supervisors: who sees what, what is listed, what an answer continues, on any number of levels."""
+"""Questions below supervisors: what is listed, and what an answer continues, on any number of levels."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from itertools import permutations
 from typing import Any
 
 import pytest
 
-from bread import BreadError, RunSuspended, SubAgent, define_skill, define_tool, parallel
+from bread import BreadError, RunSuspended, define_skill, define_tool, parallel
 from bread.testing import ManualClock, call, text
-from compositions.play import shown
 from scenes import (
     DURABLE,
     Counter,
     Gate,
-    Heard,
     OpenBread,
     Spy,
     agent,
@@ -25,24 +22,19 @@ from scenes import (
     engine_of,
     names,
     question,
-    questions,
     refused,
     until,
     watch,
 )
-from support import read, said, types
+from support import read, types
 from teams import (
-    answer_all,
     asker,
     by_agent,
-    children,
     delegate,
     hands_on,
     open_questions,
     opened,
-    outcomes,
     pending,
-    shown_by,
     team,
     tells,
     told,
@@ -50,107 +42,6 @@ from teams import (
     waits,
     worker,
 )
-
-# --- who sees what ----------------------------------------------------------------------------------------------------
-
-ASKED = ["human:required", "human:resumed"]
-ALL = ["agent:run:start", "human:required", "human:resumed", "text:delta", "agent:run:end"]
-
-
-@pytest.mark.parametrize(
-    ("visibility", "frames", "inner"),
-    [
-        ("passthrough", ["subagent:run:start", "subagent:run:end"], ALL),
-        ("mediate", ["subagent:run:start", "subagent:run:end"], ASKED),
-        ("hidden", [], ASKED),
-    ],
-)
-async def test_what_is_seen_of_a_delegate(
-    open_bread: OpenBread, visibility: Any, frames: list[str], inner: list[str]
-) -> None:
-    """B101, B110: the same on the stream of the run, of the resume, and of an observer; questions and answers always;
-    the result of the call is the same; who observes the delegate sees all of it."""
-    spy = Spy(lambda request: [text("Done.")] if request.turn else [delegate("asker", "x")])
-    async with open_bread(team(spy, "asker", visibility=visibility), asker()) as bread:
-        handle = bread.run("boss", "go")
-        live = await read(handle)
-        asked = question(live)
-        live += await read(bread.resume(asked.checkpoint_id, "yes"))
-        replayed = await ended(bread, handle.run_id)
-        below = await ended(bread, asked.run_id)
-    for crumbs in (live, replayed):
-        assert [crumb.type for crumb in crumbs if crumb.type.startswith("subagent:")] == frames
-        assert [type for type in shown_by(crumbs, "asker") if not type.startswith("tool:input")] == inner
-        assert shown_by(crumbs, "boss")[-1] == "agent:run:end"
-    assert types(below) == ALL
-    assert told(spy) == ["asker: yes"]
-
-
-async def test_each_of_the_roster_has_its_own_visibility(open_bread: OpenBread) -> None:
-    """B101: a SubAgent's, else that of the supervisor."""
-    roster = (SubAgent("one", visibility="hidden"), SubAgent("two", visibility="passthrough"), "three")
-
-    def script(request: Any) -> list[Any]:
-        return [text("Done.")] if request.turn else [delegate(one) for one in ("one", "two", "three")]
-
-    boss = team(script, *roster, visibility="mediate")
-    async with open_bread(boss, worker("one"), worker("two"), worker("three")) as bread:
-        crumbs = await read(bread.run("boss", "go"))
-    assert {crumb.agent_id for crumb in crumbs} == {"boss", "two"}
-    framed = [crumb.sub_agent_id for crumb in crumbs if crumb.type == "subagent:run:start"]
-    assert framed == ["two", "three"]
-
-
-async def test_what_is_hidden_hides_what_is_below(open_bread: OpenBread) -> None:
-    """B101, B110: on every level above; not for who looks from below."""
-    middle = hands_on("asker", id="middle")
-    boss = team(lambda r: tells(r) if r.turn else [delegate("middle")], "middle", visibility="hidden")
-    async with open_bread(boss, middle, asker()) as bread:
-        handle = bread.run("boss", "go")
-        asked = question(await read(handle))
-        await read(bread.resume(asked.checkpoint_id, "yes"))
-        log = await ended(bread, handle.run_id)
-        assert {crumb.type for crumb in log if crumb.agent_id != "boss"} == {*ASKED}
-        runs = await children(bread, handle.run_id)
-        below = await ended(bread, runs["middle"])
-        assert {"subagent:run:start", "agent:run:end"} <= {crumb.type for crumb in below}
-
-
-@pytest.mark.parametrize("visibility", ["passthrough", "mediate", "hidden"])
-async def test_every_reader_sees_the_same(open_bread: OpenBread, visibility: Any) -> None:
-    """B101, B110, B122, B123: run and resume, a listener, who watched all along, and who comes with a cursor; numbers
-    are skipped, and always increase."""
-    heard = Heard("agent:run:end")
-    boss = team(lambda r: tells(r) if r.turn else [delegate("asker")], "asker", visibility=visibility)
-    async with open_bread(boss, asker()) as bread:
-        bread.on("crumb", lambda crumb: heard(crumb) if crumb.agent_id != "asker" else heard.append(crumb))
-        handle = bread.run("boss", "go")
-        live = await read(handle)
-        watching = await watch(bread, bread.observe(handle.run_id))
-        asked = question(live)
-        live += await read(bread.resume(asked.checkpoint_id, "yes"))
-        await heard.wait()
-        late = await read(bread.observe(handle.run_id, after=asked.cursor))
-        watched = await watching
-    assert shown(live) == shown(watched) == shown(list(heard))
-    assert shown(late) == [one for one in shown(live) if one["seq"] > asked.seq]
-    seqs = [one["seq"] for one in shown(live)]
-    assert seqs == sorted({*seqs})
-    assert said(live) == said(watched)
-    assert said(live).endswith('["asker: yes"]')
-
-
-async def test_a_hidden_question_that_is_discarded(open_bread: OpenBread) -> None:
-    """B101, B75, C60: who was shown a question is shown that nobody can answer it any more."""
-    boss = team([[delegate("asker")], [text("Done.")]], "asker", visibility="hidden")
-    async with open_bread(boss, asker()) as bread:
-        handle = bread.run("boss", "go")
-        asked = question(await read(handle))
-        await bread.cancel(asked.run_id, reason="enough")
-        crumbs = await read(bread.observe(handle.run_id, after=asked.cursor))
-    assert types(crumbs) == ["human:discarded", "tool:error", "text:delta", "agent:run:end"]
-    assert [crumb.checkpoint_id for crumb in crumbs if crumb.type == "human:discarded"] == [asked.checkpoint_id]
-
 
 # --- what is listed ---------------------------------------------------------------------------------------------------
 
@@ -219,7 +110,7 @@ async def test_an_answer_before_the_turn_has_settled(open_bread: OpenBread) -> N
                 assert await waiting(bread) == []
                 gate.open()
         crumbs = await reading
-        assert [type for type in types(crumbs) if type.startswith("human:")] == ASKED
+        assert [type for type in types(crumbs) if type.startswith("human:")] == ["human:required", "human:resumed"]
         assert (await bread.get_run(handle.run_id)).output == '["asker: early", "slow"]'
 
 
@@ -527,104 +418,3 @@ async def test_one_answer_of_many_counts(open_bread: OpenBread) -> None:
         output: Any = (await bread.get_run(handle.run_id)).output
         assert f"asker: {won}" in output
         assert (await names(bread, handle.run_id)).count("completed") == 3
-
-
-# --- mixed turns ------------------------------------------------------------------------------------------------------
-
-
-async def test_the_supervisors_own_question(open_bread: OpenBread) -> None:
-    """B102: like any agent's."""
-    boss = team([[call("human_ask", {"n": 1})], [text("Done.")]], "worker", tools=[asking()])
-    async with open_bread(boss, worker()) as bread:
-        crumbs = await read(bread.run("boss", "go"))
-        assert question(crumbs).agent_id == "boss"
-        assert await waiting(bread) == []
-        assert await bread.resume(question(crumbs).checkpoint_id, "yes") == "Done."
-
-
-@pytest.mark.parametrize("order", [*permutations(range(3)), None])
-async def test_a_turn_with_all_kinds_of_questions(open_bread: OpenBread, order: tuple[int, ...] | None) -> None:
-    """B113: a delegate's, its own, and an approval: all are asked, all are answered, in any order or at once."""
-    counter = Counter()
-
-    @define_tool
-    async def pay(what: str) -> str:
-        counter(what)
-        return f"paid {what}"
-
-    def script(request: Any) -> list[Any]:
-        if request.turn:
-            return tells(request)
-        return [delegate("asker"), call("human_ask", {}), call("tool_pay", {"what": "x"})]
-
-    boss = team(script, "asker", tools=[asking(), pay], permissions={"ask": ["tool:pay"]})
-    async with open_bread(boss, asker()) as bread:
-        handle = bread.run("boss", "go")
-        crumbs = await read(handle)
-        kinds = {(one.agent_id, one.kind): one for one in crumbs if one.type == "human:required"}
-        assert kinds.keys() == {("asker", "input"), ("boss", "input"), ("boss", "approval")}
-        answers: list[tuple[Any, Any]] = [
-            (kinds["asker", "input"], "A"),
-            (kinds["boss", "input"], "B"),
-            (kinds["boss", "approval"], {"approved": True}),
-        ]
-        streams = [read(bread.resume(asked.checkpoint_id, answer)) for asked, answer in answers]
-        if order is None:
-            await asyncio.gather(*streams)
-        left = {0, 1, 2}
-        for number in order or ():
-            left.remove(number)
-            last = (await streams[number])[-1]
-            assert bool(await waiting(bread)) == (0 in left)
-            assert ((last.type, last.run_id) == ("agent:run:end", handle.run_id)) == (not left)
-        assert (await bread.get_run(handle.run_id)).output == '["asker: A", "B", "paid x"]'
-    assert counter.of == {"x": 1}
-
-
-async def test_delegates_that_ask_several_times(open_bread: OpenBread) -> None:
-    """B94, B105: the delegation's checkpoint follows what its delegates ask now."""
-    async with open_bread(hands_on("a", "b"), asker("a", 2), asker("b")) as bread:
-        handle = bread.run("boss", "go")
-        asked = by_agent(await read(handle))
-        [before] = await waiting(bread)
-        crumbs = await read(bread.resume(asked["a"].checkpoint_id, "1"))
-        again = question(crumbs)
-        [found] = await waiting(bread)
-        assert found.id == before.id
-        assert pending(found) == {"a": (again.checkpoint_id,), "b": (asked["b"].checkpoint_id,)}
-        await answer_all(bread, crumbs)
-        last = await read(bread.resume(asked["b"].checkpoint_id, "2"))
-        assert last[-1].type == "agent:run:end"
-        assert (await bread.get_run(handle.run_id)).output == '["a: 1, yes", "b: 2"]'
-
-
-async def test_a_delegate_that_asks_several_things_at_once(open_bread: OpenBread) -> None:
-    """B29, B106, C7: the stream of an answer that leaves one open ends at once; the last answer continues all."""
-
-    def script(request: Any) -> list[Any]:
-        return tells(request) if request.turn else [call("human_ask", {"n": n}) for n in range(2)]
-
-    async with open_bread(hands_on("both"), agent(script, asking(), id="both")) as bread:
-        first, second = questions(await read(bread.run("boss", "go")))
-        [found] = await waiting(bread)
-        assert pending(found) == {"both": (first.checkpoint_id, second.checkpoint_id)}
-        assert types(await read(bread.resume(second.checkpoint_id, 2))) == ["human:resumed"]
-        [left] = await waiting(bread)
-        assert (left.id, pending(left)) == (found.id, {"both": (first.checkpoint_id,)})
-        assert await bread.resume(first.checkpoint_id, 1) == '["[1, 2]"]'
-
-
-async def test_a_supervisor_delegates_in_several_turns(open_bread: OpenBread) -> None:
-    """B103, B106: each turn that waits has a checkpoint of its own."""
-
-    def script(request: Any) -> list[Any]:
-        return [delegate("asker", request.turn)] if request.turn < 2 else [text(str(outcomes(request)))]
-
-    async with open_bread(team(script, "asker"), asker()) as bread:
-        handle = bread.run("boss", "go")
-        crumbs = await read(handle)
-        [first] = await waiting(bread)
-        crumbs = await read(bread.resume(question(crumbs).checkpoint_id, "x"))
-        [second] = await waiting(bread)
-        assert first.id != second.id
-        assert await bread.resume(question(crumbs).checkpoint_id, "y") == "['asker: y']"
