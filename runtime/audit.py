@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from ..domain.envelope import Recorded
 from ..domain.errors import NotFound, StoreUnreadable
 from . import reads
-from .sqlite_journal import SQLiteJournal
+from .store_journal import StoreJournal
 
 PAGE = 200
 
 
-async def events(journal: SQLiteJournal, run_id: str | None) -> AsyncIterator[Recorded]:
+async def events(journal: StoreJournal, run_id: str | None) -> AsyncIterator[Recorded]:
     """In the order of the log. RUN_NOT_FOUND for an unknown run; of a deleted one its tombstone is left."""
     if run_id is None:
         async for recorded in _of_store(journal):
@@ -30,7 +30,7 @@ async def events(journal: SQLiteJournal, run_id: str | None) -> AsyncIterator[Re
         yield recorded
 
 
-async def _of_store(journal: SQLiteJournal) -> AsyncIterator[Recorded]:
+async def _of_store(journal: StoreJournal) -> AsyncIterator[Recorded]:
     position, unknown = 0, list[str]()
     while True:
         page, last, unreadable = await journal.ask(reads.recorded_since, position, PAGE)

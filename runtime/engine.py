@@ -31,7 +31,7 @@ from .agents import Agent
 from .composing import Pipeline
 from .effects import BACKOFF_SECONDS
 from .liveness import Liveness
-from .sqlite_journal import SQLiteJournal
+from .store_journal import StoreJournal
 
 if TYPE_CHECKING:
     from .observer import Family
@@ -48,7 +48,7 @@ class Engine:
 
     def __init__(
         self,
-        journal: SQLiteJournal,
+        journal: StoreJournal,
         liveness: Liveness,
         agents: Mapping[str, Agent],
         pipelines: Mapping[str, Pipeline] | None = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from typing import Any, get_args
 
@@ -12,12 +11,12 @@ from ..domain.run_events import IterationFinished, IterationStarted, LoopFinishe
 from ..projections.lists import Iteration, LoopStatus, LoopView, Page
 from ..projections.render import moment
 from .reads import check_choice
-from .sqlite import select_events
+from .sql import Cursor, select_events
 
 _LOOPS = "topic = 'run.loop_started@1'"
 
 
-def get_loop(cursor: sqlite3.Cursor, loop_id: str) -> LoopView:
+def get_loop(cursor: Cursor, loop_id: str) -> LoopView:
     """A loop with its iterations; LOOP_NOT_FOUND. Its id names the run that composed it."""
     run_id = f"run_{loop_id.removeprefix('loop_').rpartition('_')[0]}"
     events = select_events(cursor, "originator_id = ?", (run_id,))
@@ -27,9 +26,7 @@ def get_loop(cursor: sqlite3.Cursor, loop_id: str) -> LoopView:
     raise NotFound("LOOP_NOT_FOUND", f"no loop {loop_id!r}", loop_id=loop_id)
 
 
-def list_loops(
-    cursor: sqlite3.Cursor, *, tenant: str, filters: dict[str, str], limit: int, after: int
-) -> Page[LoopView]:
+def list_loops(cursor: Cursor, *, tenant: str, filters: dict[str, str], limit: int, after: int) -> Page[LoopView]:
     """Loops in the order in which they were begun. `filters`: agent, session, status."""
     check_choice("status", filters.get("status"), get_args(LoopStatus))
     found: list[LoopView] = []
@@ -49,7 +46,7 @@ def list_loops(
     return Page(found)
 
 
-def _listed(cursor: sqlite3.Cursor, recorded: Recorded) -> LoopView | None:
+def _listed(cursor: Cursor, recorded: Recorded) -> LoopView | None:
     events = select_events(cursor, "originator_id = ?", (recorded.stream,))
     opened = recorded.event
     wanted = opened.loop if isinstance(opened, LoopStarted) else None

@@ -44,7 +44,7 @@ from . import reads, tree_reads
 
 if TYPE_CHECKING:
     from .engine import Engine
-    from .sqlite_journal import SQLiteJournal
+    from .store_journal import StoreJournal
 
 PAGE = 200
 _ENDS_ATTEMPT = (ModelResponded, ModelFailed, RunTaken, RunCancelled, RunFailed, Erased)
@@ -65,7 +65,7 @@ class Family:
         self.infos = {root.run_id: root}
         self._reading = asyncio.Lock()
 
-    async def read(self, journal: SQLiteJournal, run_id: str) -> RunInfo:
+    async def read(self, journal: StoreJournal, run_id: str) -> RunInfo:
         async with self._reading:
             if run_id not in self.infos:
                 self.infos |= await journal.ask(tree_reads.siblings, run_id)

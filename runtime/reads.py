@@ -1,9 +1,8 @@
-"""What is read from a SQLite store, one function a question. All values are bound; every page is one indexed query."""
+"""What is read from a store, one function a question. All values are bound; every page is one indexed query."""
 
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -21,16 +20,16 @@ from ..projections.render import moment, output_of, subject_of
 from ..transport.codec import decode_event
 from . import tree_reads as trees
 from .folds import fold_checkpoint, fold_run, fold_session
-from .sqlite import select_events
+from .sql import Cursor, select_events
 
 Filters = Mapping[str, Any]
 
 
-def stream(cursor: sqlite3.Cursor, stream_id: str, after: int = 0) -> list[Recorded]:
+def stream(cursor: Cursor, stream_id: str, after: int = 0) -> list[Recorded]:
     return select_events(cursor, "originator_id = ? AND originator_version > ?", (stream_id, after))
 
 
-def log(cursor: sqlite3.Cursor, root: str, after: int, limit: int) -> list[Logged]:
+def log(cursor: Cursor, root: str, after: int, limit: int) -> list[Logged]:
     """A page of a root's log, with the payloads that its events point to."""
     cursor.execute(
         "SELECT e.originator_id, e.originator_version, e.topic, e.state, e.rowid FROM bread_log l"
@@ -41,7 +40,7 @@ def log(cursor: sqlite3.Cursor, root: str, after: int, limit: int) -> list[Logge
     return with_subjects(cursor, page)
 
 
-def with_subjects(cursor: sqlite3.Cursor, page: Sequence[Recorded]) -> list[Logged]:
+def with_subjects(cursor: Cursor, page: Sequence[Recorded]) -> list[Logged]:
     known = {(recorded.stream, recorded.version): recorded for recorded in page}
     entries = []
     for recorded in page:
@@ -53,7 +52,7 @@ def with_subjects(cursor: sqlite3.Cursor, page: Sequence[Recorded]) -> list[Logg
     return entries
 
 
-def recorded_since(cursor: sqlite3.Cursor, position: int, limit: int) -> tuple[list[Recorded], int, list[str]]:
+def recorded_since(cursor: Cursor, position: int, limit: int) -> tuple[list[Recorded], int, list[str]]:
     """A page of the whole store after a position: what can be read of it, where it ends, and what cannot be read."""
     cursor.execute(
         "SELECT originator_id, originator_version, topic, state, rowid FROM stored_events"
@@ -69,7 +68,7 @@ def recorded_since(cursor: sqlite3.Cursor, position: int, limit: int) -> tuple[l
     return page, rows[-1][4] if rows else position, unknown
 
 
-def since(cursor: sqlite3.Cursor, position: int, limit: int) -> tuple[list[Logged], int, list[str]]:
+def since(cursor: Cursor, position: int, limit: int) -> tuple[list[Logged], int, list[str]]:
     """The same with the payloads that the events point to; an event whose payload cannot be read counts as unread."""
     page, last, unknown = recorded_since(cursor, position, limit)
     try:
@@ -84,13 +83,13 @@ def since(cursor: sqlite3.Cursor, position: int, limit: int) -> tuple[list[Logge
         return readable, last, unknown
 
 
-def last_position(cursor: sqlite3.Cursor) -> int:
-    cursor.execute("SELECT seq FROM sqlite_sequence WHERE name = 'stored_events'")
-    row = cursor.fetchone()
-    return row[0] if row else 0
+def last_position(cursor: Cursor) -> int:
+    """Where the log ends. An erased stream leaves its tombstone behind what was erased, so the end never moves back."""
+    cursor.execute("SELECT MAX(rowid) FROM stored_events")
+    return cursor.fetchone()[0] or 0
 
 
-def run_state(cursor: sqlite3.Cursor, run_id: str) -> RunState:
+def run_state(cursor: Cursor, run_id: str) -> RunState:
     """The folded state of a run; RUN_NOT_FOUND if it never was or was erased."""
     state = fold_run(run_id, stream(cursor, run_id))
     if state.status in ("new", "erased"):
@@ -98,7 +97,7 @@ def run_state(cursor: sqlite3.Cursor, run_id: str) -> RunState:
     return state
 
 
-def first_foreign(cursor: sqlite3.Cursor, root: str, position: int, before: int, worker: str) -> int | None:
+def first_foreign(cursor: Cursor, root: str, position: int, before: int, worker: str) -> int | None:
     """The seq, below `before`, of a root's first event after a position of the store that another worker wrote."""
     cursor.execute(
         "SELECT e.originator_id, e.originator_version, e.topic, e.state, e.rowid FROM bread_log l"
@@ -110,19 +109,19 @@ def first_foreign(cursor: sqlite3.Cursor, root: str, position: int, before: int,
     return next((one.meta.seq for one in recorded if one.meta.worker != worker), None)
 
 
-def last_seq(cursor: sqlite3.Cursor, root: str) -> int:
+def last_seq(cursor: Cursor, root: str) -> int:
     cursor.execute("SELECT MAX(seq) FROM bread_log WHERE root = ?", (root,))
     return cursor.fetchone()[0] or 0
 
 
-def earlier_runs(cursor: sqlite3.Cursor, session: str, run_id: str) -> list[list[Recorded]]:
+def earlier_runs(cursor: Cursor, session: str, run_id: str) -> list[list[Recorded]]:
     """The events of the root runs of a session that started before `run_id`, run by run."""
     roots = _roots_of(cursor, session)
     before = next((position for position, root in roots if root == run_id), 0)
     return [stream(cursor, root) for position, root in roots if position < before]
 
 
-def _roots_of(cursor: sqlite3.Cursor, session: str) -> list[tuple[int, str]]:
+def _roots_of(cursor: Cursor, session: str) -> list[tuple[int, str]]:
     cursor.execute(
         "SELECT e.rowid, r.id FROM bread_runs r JOIN stored_events e"
         " ON e.originator_id = r.id AND e.originator_version = 1"
@@ -142,13 +141,13 @@ class Idle:
     root: str
 
 
-def idle_work(cursor: sqlite3.Cursor) -> list[Idle]:
+def idle_work(cursor: Cursor) -> list[Idle]:
     """Every run with work and its owner: a short list, since parked and ended runs have none."""
     cursor.execute("SELECT id, agent, owner, root FROM bread_runs WHERE status = 'running' ORDER BY id")
     return [Idle(*row) for row in cursor.fetchall()]
 
 
-def overdue(cursor: sqlite3.Cursor, at: float) -> list[str]:
+def overdue(cursor: Cursor, at: float) -> list[str]:
     """The pending checkpoints whose deadline has passed at `at`, in the order of their deadlines."""
     cursor.execute(
         "SELECT id FROM bread_checkpoints WHERE status = 'pending' AND deadline <= ? ORDER BY deadline", (at,)
@@ -180,7 +179,7 @@ def check_choice(name: str, value: str | None, choices: Sequence[str]) -> None:
 
 
 def list_checkpoints(
-    cursor: sqlite3.Cursor,
+    cursor: Cursor,
     *,
     tenant: str,
     filters: Filters,
@@ -209,7 +208,7 @@ def list_checkpoints(
     return Page(items, str(rows[limit - 1][4]) if len(rows) > limit else None)
 
 
-def _listed(cursor: sqlite3.Cursor, row: Sequence[Any]) -> Checkpoint:
+def _listed(cursor: Cursor, row: Sequence[Any]) -> Checkpoint:
     *stored, checkpoint_id, kind, run_id, created = row
     if kind == "delegation":
         return trees.delegation_view(cursor, checkpoint_id, run_id, created)
@@ -227,7 +226,7 @@ def _where_tags(where: list[str], values: list[Any], tags: Mapping[str, str], se
         values += [key, value]
 
 
-def get_checkpoint(cursor: sqlite3.Cursor, checkpoint_id: str) -> Checkpoint:
+def get_checkpoint(cursor: Cursor, checkpoint_id: str) -> Checkpoint:
     """A question, pending or settled, with who answered what and when."""
     events = stream(cursor, checkpoint_id)
     if not events:
@@ -253,7 +252,7 @@ _RUN = (
 )
 
 
-def _run_of_row(row: sqlite3.Row, **more: Any) -> Run:
+def _run_of_row(row: Sequence[Any], **more: Any) -> Run:
     run_id, root, session, agent, status, owner, created, updated, code, kind, parent, slot, link = row
     hangs = None if parent is None else ParentView(run_id=parent, root_run_id=root, kind=link, slot=slot)
     return Run(
@@ -272,7 +271,7 @@ def _run_of_row(row: sqlite3.Row, **more: Any) -> Run:
     )
 
 
-def get_run(cursor: sqlite3.Cursor, run_id: str) -> Run:
+def get_run(cursor: Cursor, run_id: str) -> Run:
     """A run with its input, its output or error, and its pending questions."""
     events = stream(cursor, run_id)
     state = fold_run(run_id, events)
@@ -296,7 +295,7 @@ def _output(entry: Logged | None) -> Any:
     return None
 
 
-def list_runs(cursor: sqlite3.Cursor, *, tenant: str, filters: Filters, limit: int, before: str | None) -> Page[Run]:
+def list_runs(cursor: Cursor, *, tenant: str, filters: Filters, limit: int, before: str | None) -> Page[Run]:
     """Runs, newest first; without inputs and outputs. `filters`: agent, status, session, root.
 
     Those of a tree are listed with `root`; without it only roots are.
@@ -329,14 +328,14 @@ _SESSION = (
 )
 
 
-def _session_of_row(cursor: sqlite3.Cursor, row: sqlite3.Row) -> Session:
+def _session_of_row(cursor: Cursor, row: Sequence[Any]) -> Session:
     session_id, created, updated = row
     cursor.execute("SELECT key, value FROM bread_tags WHERE session = ?", (session_id,))
     tags = {str(key): str(value) for key, value in cursor.fetchall()}
     return Session(id=session_id, tags=tags, created_at=moment(created), updated_at=moment(updated))
 
 
-def get_session(cursor: sqlite3.Cursor, session_id: str) -> Session:
+def get_session(cursor: Cursor, session_id: str) -> Session:
     cursor.execute(f"{_SESSION} WHERE s.id = ?", (session_id,))
     row = cursor.fetchone()
     if row is None:
@@ -345,7 +344,7 @@ def get_session(cursor: sqlite3.Cursor, session_id: str) -> Session:
 
 
 def list_sessions(
-    cursor: sqlite3.Cursor, *, tenant: str, tags: Mapping[str, str], limit: int, after: str | None
+    cursor: Cursor, *, tenant: str, tags: Mapping[str, str], limit: int, after: str | None
 ) -> Page[Session]:
     where, values = ["s.tenant = ?", "s.id > ?"], [tenant, after or ""]
     _where_tags(where, values, tags, "s.id")
@@ -356,7 +355,7 @@ def list_sessions(
 
 
 def idle_sessions(
-    cursor: sqlite3.Cursor, *, tenant: str, idle_before: float, tags: Mapping[str, str], keep_pending: bool
+    cursor: Cursor, *, tenant: str, idle_before: float, tags: Mapping[str, str], keep_pending: bool
 ) -> list[str]:
     """Sessions that nothing has happened in since `idle_before` (unix seconds); running ones are spared."""
     spared = ("running", "waiting", "suspended" if keep_pending else "running")
@@ -371,7 +370,7 @@ def idle_sessions(
     return [row[0] for row in cursor.fetchall()]
 
 
-def session_events(cursor: sqlite3.Cursor, session_id: str) -> list[list[Recorded]]:
+def session_events(cursor: Cursor, session_id: str) -> list[list[Recorded]]:
     """The events of a session's root runs, run by run; SESSION_NOT_FOUND for an unknown or deleted one."""
     if fold_session(session_id, stream(cursor, session_stream(session_id))).status != "open":
         raise session_not_found(session_id)
@@ -387,7 +386,7 @@ class Standing:
     parked: bool
 
 
-def standing(cursor: sqlite3.Cursor, root: str, view: str) -> Standing:
+def standing(cursor: Cursor, root: str, view: str) -> Standing:
     cursor.execute("SELECT status FROM bread_runs WHERE id = ?", (view,))
     row = cursor.fetchone()
     cursor.execute(

@@ -5,11 +5,11 @@ A view row is a function of its stream alone, so streams are read one by one and
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, Protocol
 
 from ..domain.envelope import Recorded
 from ..domain.errors import BreadError
@@ -25,13 +25,12 @@ from ..projections.rows import (
 )
 from ..transport.codec import decode_event
 from .folds import fold_checkpoint, fold_run, fold_session
-from .sqlite import PUT_CHECKPOINT, PUT_RUN, PUT_SESSION, SQLiteStore
-from .sqlite_log import SCHEMA_VERSION, create_views
+from .sql import PUT_CHECKPOINT, PUT_RUN, PUT_SESSION, VIEWS, Cursor, SqlTransaction
 
 _TABLES = {"bread_runs": RUN_COLUMNS, "bread_checkpoints": CHECKPOINT_COLUMNS, "bread_sessions": SESSION_COLUMNS}
 _PUT = {"bread_runs": PUT_RUN, "bread_checkpoints": PUT_CHECKPOINT, "bread_sessions": PUT_SESSION}
-_VIEWS = ("bread_log", "bread_tags", *_TABLES)
 MAX_PROBLEMS = 100
+PAGE = 1000
 
 
 @dataclass
@@ -68,13 +67,24 @@ def rows_of(stream: str, events: list[Recorded]) -> StreamRows:
     return found
 
 
-def _streams(cursor: sqlite3.Cursor) -> Iterator[tuple[str, list[Any]]]:
-    rows = cursor.connection.cursor().execute(
-        "SELECT originator_id, originator_version, topic, state, rowid FROM stored_events"
-        " ORDER BY originator_id, originator_version"
-    )
-    for stream, group in groupby(rows, key=lambda row: str(row[0])):
+def _streams(cursor: Cursor) -> Iterator[tuple[str, list[Any]]]:
+    for stream, group in groupby(_events(cursor), key=lambda row: str(row[0])):
         yield stream, list(group)
+
+
+def _events(cursor: Cursor) -> Iterator[Any]:
+    stream, version = "", 0
+    while True:
+        cursor.execute(
+            "SELECT originator_id, originator_version, topic, state, rowid FROM stored_events"
+            " WHERE (originator_id, originator_version) > (?, ?) ORDER BY originator_id, originator_version LIMIT ?",
+            (stream, version, PAGE),
+        )
+        page = cursor.fetchall()
+        yield from page
+        if len(page) < PAGE:
+            return
+        stream, version = page[-1][:2]
 
 
 @dataclass
@@ -94,9 +104,9 @@ class Report:
             self.problems.append(problem)
 
 
-def check(cursor: sqlite3.Cursor, progress: Callable[[int], None] = lambda streams: None) -> Report:
+def check(cursor: Cursor, progress: Callable[[int], None] = lambda streams: None) -> Report:
     """Every stream loads, versions and seqs are contiguous, and the views are what a rebuild would give."""
-    report, counts = Report(), dict.fromkeys(_VIEWS, 0)
+    report, counts = Report(), dict.fromkeys(VIEWS, 0)
     for stream, stored in _streams(cursor):
         report.streams += 1
         report.events += len(stored)
@@ -126,7 +136,7 @@ def check(cursor: sqlite3.Cursor, progress: Callable[[int], None] = lambda strea
     return report
 
 
-def _compare_row(cursor: sqlite3.Cursor, found: StreamRows, report: Report) -> None:
+def _compare_row(cursor: Cursor, found: StreamRows, report: Report) -> None:
     columns = _TABLES[str(found.table)]
     cursor.execute(f"SELECT {', '.join(columns)} FROM {found.table} WHERE id = ?", (found.row["id"],))  # noqa: S608
     row = cursor.fetchone()
@@ -142,7 +152,7 @@ def _compare_row(cursor: sqlite3.Cursor, found: StreamRows, report: Report) -> N
             report.add(f"{found.row['id']}: {column} is {value!r} in {found.table}, the log says {found.row[column]!r}")
 
 
-def _compare_counts(cursor: sqlite3.Cursor, counts: dict[str, int], report: Report) -> None:
+def _compare_counts(cursor: Cursor, counts: dict[str, int], report: Report) -> None:
     for table, expected in counts.items():
         cursor.execute(f"SELECT COUNT(*) FROM {table}")  # noqa: S608
         actual = cursor.fetchone()[0]
@@ -153,38 +163,21 @@ def _compare_counts(cursor: sqlite3.Cursor, counts: dict[str, int], report: Repo
         report.add(f"{row[0]}: its seqs are not contiguous from 1")
 
 
-def rebuild(store: SQLiteStore) -> int:
+class Writable(Protocol):
+    def write(self) -> AbstractContextManager[SqlTransaction]: ...
+
+
+def rebuild(store: Writable) -> int:
     """Replace the views by what the log gives, in one transaction. Gives the number of streams."""
     with store.write() as tx:
-        for table in _VIEWS:
+        for table in VIEWS:
             tx.cursor.execute(f"DELETE FROM {table}")  # noqa: S608
         tx.wrote = True
-        return _fill(tx.cursor)
+        return fill(tx.cursor)
 
 
-def upgrade(store: SQLiteStore) -> None:
-    """Make the views of a file of an older release anew, in one transaction; nothing for one of this schema."""
-    if _schema(store) == SCHEMA_VERSION:
-        return
-    with store.write() as tx:
-        tx.cursor.execute("PRAGMA user_version")
-        if tx.cursor.fetchone()[0] == SCHEMA_VERSION:
-            return  # another process was faster
-        for table in _VIEWS:
-            tx.cursor.execute(f"DROP TABLE {table}")
-        for statement in create_views():
-            tx.cursor.execute(statement)
-        _fill(tx.cursor)
-        tx.wrote = True
-
-
-def _schema(store: SQLiteStore) -> int:
-    with store.read() as cursor:
-        cursor.execute("PRAGMA user_version")
-        return int(cursor.fetchone()[0])
-
-
-def _fill(cursor: sqlite3.Cursor) -> int:
+def fill(cursor: Cursor) -> int:
+    """Fill the empty views. Gives the number of streams."""
     streams = 0
     for stream, stored in _streams(cursor):
         streams += 1

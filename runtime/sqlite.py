@@ -2,98 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any
 
-from ..domain.checkpoint import CheckpointState
-from ..domain.envelope import Recorded
 from ..domain.errors import BreadError, InvalidInput, StoreUnavailable, StoreUnreadable
-from ..domain.run_state import RunState
-from ..domain.session import SessionState
-from ..projections.rows import (
-    CHECKPOINT_COLUMNS,
-    RUN_COLUMNS,
-    SESSION_COLUMNS,
-    checkpoint_row,
-    delegation_row,
-    run_row,
-    session_row,
-    tag_rows,
-)
-from ..transport.codec import decode_event, stored_form
-from .sqlite_log import LOCK_TIMEOUT, EventLog, connect
+from .sql import SqlTransaction, chunks
+from .sqlite_log import LOCK_TIMEOUT, SQLiteEventLog, connect
+from .tail import Tail
 from .unit import Collision, Spoiled
 
+TAIL_SECONDS = 0.05
 ROWS = 1000  # a statement; SQLite takes 32,766 values
 SCRUB_WAIT_MS = 100
 VACUUM_BYTES = 1 << 28  # 256 MB take 1 to 2 seconds; what is larger is left to whoever runs the store
 
 
-def _upsert(table: str, columns: Sequence[str], changing: Sequence[str]) -> str:
-    places = ", ".join(f":{column}" for column in columns)
-    changes = ", ".join(f"{column} = excluded.{column}" for column in changing)
-    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places}) ON CONFLICT (id) DO UPDATE SET {changes}"  # noqa: S608
+class SQLiteTransaction(SqlTransaction):
+    """The write transaction of a file or of memory."""
 
-
-PUT_RUN = _upsert("bread_runs", RUN_COLUMNS, ("status", "owner", "code", "updated"))
-PUT_CHECKPOINT = _upsert("bread_checkpoints", CHECKPOINT_COLUMNS, ("status", "settled"))
-PUT_SESSION = _upsert("bread_sessions", SESSION_COLUMNS, ("created",))
-
-
-class SQLiteTransaction:
-    """Implements journal.WriteTransaction on one connection that holds the write lock."""
-
-    def __init__(self, cursor: sqlite3.Cursor) -> None:
-        self.cursor = cursor
-        self._execute = cursor.execute
-        self.first: int | None = None
-        self.last = 0
-        self.wrote = False
-        self.erased = False
-
-    def read(self, stream: str, after: int) -> list[Recorded]:
-        return select_events(self.cursor, "originator_id = ? AND originator_version > ?", (stream, after))
-
-    def read_one(self, stream: str, version: int) -> Recorded | None:
-        found = select_events(self.cursor, "originator_id = ? AND originator_version = ?", (stream, version))
-        return found[0] if found else None
-
-    def version(self, stream: str) -> int:
-        self._execute("SELECT MAX(originator_version) FROM stored_events WHERE originator_id = ?", (stream,))
-        return self.cursor.fetchone()[0] or 0
-
-    def place(self, root: str) -> tuple[int, str | None]:
-        self._execute(
-            "SELECT (SELECT MAX(seq) FROM bread_log WHERE root = ?), (SELECT tenant FROM bread_runs WHERE id = ?)",
-            (root, root),
-        )
-        seq, tenant = self.cursor.fetchone()
-        return (seq or 0) + 1, tenant
-
-    def insert(self, events: Sequence[Recorded]) -> list[Recorded]:
-        rows = [(e.stream, e.version, *stored_form(e)) for e in events]
+    def append(self, rows: Sequence[tuple[str, int, str, bytes]]) -> list[int]:
         positions: list[int] = []
         try:
-            for chunk in _chunks(rows):
+            for chunk in chunks(rows, ROWS):
                 columns = "stored_events (originator_id, originator_version, topic, state)"
                 positions += [row[0] for row in self._insert(columns, chunk, "RETURNING rowid")]
         except sqlite3.IntegrityError as error:
             raise (Spoiled if positions else Collision) from error
-        placed = [
-            Recorded(e.stream, e.version, e.event, e.meta, position)
-            for e, position in zip(events, positions, strict=True)
-        ]
-        for chunk in _chunks([(e.meta.root, e.meta.seq, e.position) for e in placed if e.meta.root is not None]):
+        return positions
+
+    def index(self, rows: Sequence[tuple[str, int, int]]) -> None:
+        for chunk in chunks(rows, ROWS):
             self._insert("bread_log (root, seq, position)", chunk)
-        self.first = self.first or placed[0].position
-        self.last = placed[-1].position
-        self.wrote = True
-        return placed
 
     def _insert(self, columns: str, rows: Sequence[tuple[Any, ...]], returning: str = "") -> list[Any]:
         # Many rows a statement: at the end of each one this thread may have to wait for the interpreter.
@@ -103,103 +48,15 @@ class SQLiteTransaction:
         return self.cursor.fetchall()
 
     def erase(self, stream: str, below: int) -> None:
-        self._execute("DELETE FROM stored_events WHERE originator_id = ? AND originator_version < ?", (stream, below))
         if not self.erased:
             self._execute("INSERT OR IGNORE INTO bread_scrub (due) VALUES (1)")
-            self.erased = True
-
-    def forget(self, kind: str, ids: Iterable[str]) -> None:
-        for one in ids:
-            if kind == "run":
-                self._execute("DELETE FROM bread_runs WHERE id = ?", (one,))
-                self._execute("DELETE FROM bread_checkpoints WHERE run = ? AND kind = 'delegation'", (one,))
-                self._execute("DELETE FROM bread_log WHERE root = ?", (one,))
-            elif kind == "checkpoint":
-                self._execute("DELETE FROM bread_checkpoints WHERE id = ?", (one,))
-            else:
-                self._execute("DELETE FROM bread_sessions WHERE id = ?", (one,))
-                self._execute("DELETE FROM bread_tags WHERE session = ?", (one,))
-
-    def put_run(self, state: RunState, events: Sequence[Recorded]) -> None:
-        self._execute(PUT_RUN, run_row(state, events[0], events[-1]))
-        if state.children and state.kind == "agent":
-            self._execute("DELETE FROM bread_checkpoints WHERE run = ? AND kind = 'delegation'", (state.id,))
-            if (waits := delegation_row(state, events[0], events[-1])) is not None:
-                self._execute(PUT_CHECKPOINT, waits)
-
-    def put_checkpoint(self, state: CheckpointState, events: Sequence[Recorded]) -> None:
-        self._execute(PUT_CHECKPOINT, checkpoint_row(state, events[0], events[-1]))
-
-    def put_session(self, state: SessionState, events: Sequence[Recorded]) -> None:
-        if events[0].version == 1:
-            self._execute(PUT_SESSION, session_row(state, events[0]))
-            if not state.tags:
-                return
-        self._execute("DELETE FROM bread_tags WHERE session = ?", (state.id,))
-        self.cursor.executemany("INSERT INTO bread_tags (key, value, session) VALUES (?,?,?)", tag_rows(state))
-
-    def run_of_key(self, tenant: str, key: str) -> str | None:
-        self._execute("SELECT id FROM bread_runs WHERE tenant = ? AND idempotency_key = ?", (tenant, key))
-        row = self.cursor.fetchone()
-        return row[0] if row else None
-
-    def active_roots(self, session: str) -> list[str]:
-        self._execute(
-            "SELECT id FROM bread_runs WHERE session = ? AND parent IS NULL"
-            " AND status IN ('running', 'waiting', 'suspended')",
-            (session,),
-        )
-        return [row[0] for row in self.cursor.fetchall()]
-
-    def pending(self, root: str) -> list[tuple[str, str]]:
-        self._execute(
-            "SELECT id, run FROM bread_checkpoints"
-            " WHERE root = ? AND run <> root AND status = 'pending' AND kind <> 'delegation' ORDER BY position",
-            (root,),
-        )
-        return [(row[0], row[1]) for row in self.cursor.fetchall()]
-
-    def has_other_roots(self, session: str, run_id: str) -> bool:
-        self._execute(
-            "SELECT 1 FROM bread_runs WHERE session = ? AND id <> ? AND parent IS NULL LIMIT 1", (session, run_id)
-        )
-        return self.cursor.fetchone() is not None
-
-    def last_activity(self, session: str) -> float:
-        self._execute(
-            "SELECT MAX(at) FROM (SELECT updated AS at FROM bread_runs WHERE session = ?"
-            " UNION ALL SELECT created FROM bread_sessions WHERE id = ?)",
-            (session, session),
-        )
-        return float(self.cursor.fetchone()[0] or 0.0)
-
-    def owned(self, session: str) -> tuple[list[str], list[str]]:
-        self._execute("SELECT id FROM bread_runs WHERE session = ? ORDER BY id", (session,))
-        run_ids = [row[0] for row in self.cursor.fetchall()]
-        self._execute(
-            "SELECT id FROM bread_checkpoints WHERE session = ? AND kind <> 'delegation' ORDER BY id", (session,)
-        )
-        return run_ids, [row[0] for row in self.cursor.fetchall()]
-
-
-def _chunks(rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
-    return (rows[start : start + ROWS] for start in range(0, len(rows), ROWS))
-
-
-def select_events(cursor: sqlite3.Cursor, where: str, values: Sequence[Any], limit: int = -1) -> list[Recorded]:
-    """Recorded events in log order; `where` is ours, the values are bound."""
-    cursor.execute(
-        "SELECT originator_id, originator_version, topic, state, rowid FROM stored_events"  # noqa: S608
-        f" WHERE {where} ORDER BY rowid LIMIT ?",
-        (*values, limit),
-    )
-    return [decode_event(*row) for row in cursor.fetchall()]
+        super().erase(stream, below)
 
 
 class SQLiteStore:
     """One database. Gives one write transaction at a time, and read transactions to any thread."""
 
-    def __init__(self, database: str, log: EventLog) -> None:
+    def __init__(self, database: str, log: SQLiteEventLog) -> None:
         self.database, self.log = database, log
         self.in_memory = "mode=memory" in database
         self._own: deque[tuple[int, int]] = deque()
@@ -288,10 +145,38 @@ class SQLiteStore:
             position = max(position, self._own.popleft()[1])
         return position
 
+    def tail(self, worker: str) -> Tail | None:
+        return None if self.in_memory else FileTail(self, worker)
+
     def close(self) -> None:
         for connection in (self._writer, *self._readers):
             connection.close()
         self.log.close()
+
+
+class FileTail(Tail):
+    """Looks at the file's data_version, which is another one whenever another connection has written."""
+
+    def __init__(self, store: SQLiteStore, worker: str) -> None:
+        super().__init__(store, worker)
+        self._database = store.database
+
+    def _follow(self, loop: asyncio.AbstractEventLoop) -> None:
+        connection = connect(self._database)
+        seen = None
+        try:
+            while not self._stop.wait(TAIL_SECONDS):
+                try:
+                    version = connection.execute("PRAGMA data_version").fetchone()[0]
+                    if version != seen and self._hand_over(loop):
+                        seen = version
+                    self._is_deaf(None)
+                except (sqlite3.Error, StoreUnreadable) as error:
+                    self._is_deaf(error)
+        except RuntimeError:
+            return  # the loop is gone
+        finally:
+            connection.close()
 
 
 def _truncate_log(cursor: sqlite3.Cursor) -> bool:

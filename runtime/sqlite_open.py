@@ -8,8 +8,10 @@ import time
 from pathlib import Path
 
 from ..domain.errors import StoreUnavailable, StoreUnreadable
+from .rebuild import fill
+from .sql import VIEWS
 from .sqlite import SQLiteStore, is_busy, translated
-from .sqlite_log import APPLICATION_ID, LOCK_TIMEOUT, SCHEMA_VERSION, EventLog
+from .sqlite_log import APPLICATION_ID, LOCK_TIMEOUT, SCHEMA_VERSION, SQLiteEventLog, create_views
 
 
 def open_sqlite(path: str | None, name: str) -> SQLiteStore:
@@ -32,7 +34,9 @@ def open_sqlite(path: str | None, name: str) -> SQLiteStore:
         database = file.as_uri()
     try:
         with translated():
-            return _open(database)
+            store = _open(database)
+        _upgrade(store)
+        return store
     except (StoreUnavailable, StoreUnreadable) as error:
         raise type(error)(*_opening(error, path)) from error
 
@@ -42,7 +46,7 @@ def _open(database: str) -> SQLiteStore:
     deadline = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:
-            return SQLiteStore(database, EventLog(database))
+            return SQLiteStore(database, SQLiteEventLog(database))
         except Exception as error:
             cause = error if isinstance(error, sqlite3.Error) else error.__cause__
             if not isinstance(cause, sqlite3.Error) or not is_busy(cause) or time.monotonic() > deadline:
@@ -80,3 +84,25 @@ def _check_file(file: Path) -> None:
             "STORE_INVALID",
             f"{file} was written by a newer release (schema {version}, this one knows {SCHEMA_VERSION})",
         )
+
+
+def _upgrade(store: SQLiteStore) -> None:
+    """Make the views of a file of an older release anew, in one transaction; nothing for one of this schema."""
+    if _schema(store) == SCHEMA_VERSION:
+        return
+    with store.write() as tx:
+        tx.cursor.execute("PRAGMA user_version")
+        if tx.cursor.fetchone()[0] == SCHEMA_VERSION:
+            return  # another process was faster
+        for table in VIEWS:
+            tx.cursor.execute(f"DROP TABLE {table}")
+        for statement in create_views():
+            tx.cursor.execute(statement)
+        fill(tx.cursor)
+        tx.wrote = True
+
+
+def _schema(store: SQLiteStore) -> int:
+    with store.read() as cursor:
+        cursor.execute("PRAGMA user_version")
+        return int(cursor.fetchone()[0])

@@ -1,8 +1,7 @@
-"""What is read of trees of runs from a SQLite store: the way to a run, what is below it, and what it waits for."""
+"""What is read of trees of runs from a store: the way to a run, what is below it, and what it waits for."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,12 +15,12 @@ from ..projections.crumbs import ParentView
 from ..projections.lists import Checkpoint, Delegation
 from ..projections.render import Link, RunInfo, moment, parent_view
 from .folds import fold_run
-from .sqlite import select_events
+from .sql import Cursor, select_events
 
 _LINK = "SELECT id, root, session, agent, parent, slot, link FROM bread_runs WHERE id = ?"
 
 
-def run_info(cursor: sqlite3.Cursor, run_id: str) -> RunInfo:
+def run_info(cursor: Cursor, run_id: str) -> RunInfo:
     """A run and the links to it from the root of its tree; RUN_NOT_FOUND if it is not there."""
     links: list[Link] = []
     row = first = _row(cursor, run_id)
@@ -34,7 +33,7 @@ def run_info(cursor: sqlite3.Cursor, run_id: str) -> RunInfo:
     return RunInfo(found, root, session, agent, tuple(reversed(links)))
 
 
-def siblings(cursor: sqlite3.Cursor, run_id: str) -> dict[str, RunInfo]:
+def siblings(cursor: Cursor, run_id: str) -> dict[str, RunInfo]:
     """A run as `run_info` gives it, with those that its parent has begun beside it."""
     found, root, session, _, parent, _, kind = _row(cursor, run_id)
     if parent is None:
@@ -48,7 +47,7 @@ def siblings(cursor: sqlite3.Cursor, run_id: str) -> dict[str, RunInfo]:
     }
 
 
-def _row(cursor: sqlite3.Cursor, run_id: str) -> Any:
+def _row(cursor: Cursor, run_id: str) -> Any:
     cursor.execute(_LINK, (run_id,))
     row = cursor.fetchone()
     if row is None:
@@ -56,12 +55,12 @@ def _row(cursor: sqlite3.Cursor, run_id: str) -> Any:
     return row
 
 
-def _visibilities(cursor: sqlite3.Cursor, parent: str) -> dict[str, Visibility]:
+def _visibilities(cursor: Cursor, parent: str) -> dict[str, Visibility]:
     begun = select_events(cursor, "originator_id = ? AND topic LIKE 'run.child_started@%'", (parent,))
     return {one.event.child: one.event.visibility for one in begun if isinstance(one.event, ChildStarted)}
 
 
-def pending_below(cursor: sqlite3.Cursor, run_id: str) -> list[str]:
+def pending_below(cursor: Cursor, run_id: str) -> list[str]:
     """The open questions of a run, then those of all that is below it, oldest first."""
     root = _row(cursor, run_id)[1]
     own = list(fold_run(run_id, select_events(cursor, "originator_id = ?", (run_id,))).questions)
@@ -85,12 +84,12 @@ def _way_up(parents: dict[str, str], run_id: str) -> Sequence[str]:
     return way
 
 
-def parent_of(cursor: sqlite3.Cursor, link: ParentLink | None, root: str) -> ParentView | None:
+def parent_of(cursor: Cursor, link: ParentLink | None, root: str) -> ParentView | None:
     """Where a run hangs, and the steps of its pipeline that come after it."""
     return parent_view(link, root, remaining_of(cursor, link))
 
 
-def remaining_of(cursor: sqlite3.Cursor, link: ParentLink | None) -> JsonValue:
+def remaining_of(cursor: Cursor, link: ParentLink | None) -> JsonValue:
     if link is None or link.kind != "pipeline":
         return None
     for recorded in select_events(cursor, "originator_id = ? AND originator_version = 1", (link.run,)):
@@ -99,7 +98,7 @@ def remaining_of(cursor: sqlite3.Cursor, link: ParentLink | None) -> JsonValue:
     return None
 
 
-def delegation_view(cursor: sqlite3.Cursor, checkpoint_id: str, run_id: str, created: float) -> Checkpoint:
+def delegation_view(cursor: Cursor, checkpoint_id: str, run_id: str, created: float) -> Checkpoint:
     """What a supervisor waits for: a row of the views, which nobody can claim."""
     state = fold_run(run_id, select_events(cursor, "originator_id = ?", (run_id,)))
     pending = tuple(_delegations(cursor, state))
@@ -124,7 +123,7 @@ def delegation_view(cursor: sqlite3.Cursor, checkpoint_id: str, run_id: str, cre
     )
 
 
-def _delegations(cursor: sqlite3.Cursor, state: RunState) -> list[Delegation]:
+def _delegations(cursor: Cursor, state: RunState) -> list[Delegation]:
     found = []
     for child in state.children:
         call = state.call(child.slot)
@@ -141,7 +140,7 @@ def _delegations(cursor: sqlite3.Cursor, state: RunState) -> list[Delegation]:
     return found
 
 
-def get_delegation(cursor: sqlite3.Cursor, checkpoint_id: str) -> Checkpoint:
+def get_delegation(cursor: Cursor, checkpoint_id: str) -> Checkpoint:
     """The delegation checkpoint of that id; CHECKPOINT_NOT_FOUND if there is none (any more)."""
     cursor.execute("SELECT run, created FROM bread_checkpoints WHERE id = ? AND kind = 'delegation'", (checkpoint_id,))
     row = cursor.fetchone()
@@ -150,7 +149,7 @@ def get_delegation(cursor: sqlite3.Cursor, checkpoint_id: str) -> Checkpoint:
     return delegation_view(cursor, checkpoint_id, row[0], row[1])
 
 
-def open_counts(cursor: sqlite3.Cursor) -> tuple[dict[str, int], int]:
+def open_counts(cursor: Cursor) -> tuple[dict[str, int], int]:
     """How many root runs have not ended, by their status, and how many questions wait for people."""
     cursor.execute(
         "SELECT CASE status WHEN 'suspended' THEN status ELSE 'running' END, COUNT(*) FROM bread_runs"

@@ -14,6 +14,7 @@ import pytest
 from bread import Bread, StoreUnavailable, StoreUnreadable, define_tool
 from bread.runtime import sqlite as sqlite_store
 from bread.runtime import sqlite_log
+from bread.runtime.sqlite import SQLiteStore
 from bread.testing import call, text
 from scenes import (
     ONLY_FILE,
@@ -227,6 +228,7 @@ async def test_an_event_that_cannot_be_read_stops_its_run_loudly_and_nothing_els
 def fill(bread: Bread, pages: int | None = None) -> None:
     """The disk is full: the file cannot grow beyond what it has now. With `pages` there is room again."""
     store = engine_of(bread).journal.store
+    assert isinstance(store, SQLiteStore)
     with store._writing:
         used = store._writer.execute("PRAGMA page_count").fetchone()[0]
         store._writer.execute(f"PRAGMA max_page_count = {pages or used}")
@@ -336,6 +338,7 @@ async def test_a_store_that_somebody_holds_is_undecided(
     async with open_bread(agent([[text("Hi.")]])) as bread:
         await bread.run("a", "go")
         store = engine_of(bread).journal.store
+        assert isinstance(store, SQLiteStore)
         monkeypatch.setattr(sqlite_store, "LOCK_TIMEOUT", 0)
         store._writer.execute("PRAGMA busy_timeout = 0")
         holder = sqlite3.connect(tmp_path / "bread.db", isolation_level=None)

@@ -22,7 +22,7 @@ from bread.domain.run_events import Verdict
 from bread.domain.run_state import RunState
 from bread.domain.session import EndSession
 from bread.runtime.folds import fold_run
-from bread.runtime.sqlite_journal import SQLiteJournal
+from bread.runtime.store_journal import StoreJournal
 
 T = TypeVar("T")
 PATIENCE = 30  # seconds until a test that waits for what never comes fails and cleans up
@@ -49,7 +49,7 @@ def start(
 class Desk:
     """A journal and its worker, with the moments of the design as methods: each is one commit."""
 
-    def __init__(self, journal: SQLiteJournal) -> None:
+    def __init__(self, journal: StoreJournal) -> None:
         self.journal, self.worker = journal, journal.worker
 
     async def commit(self, decide: Decision[T], *, by: Principal = APP, tenant: str = "default") -> Commit[T]:
@@ -142,7 +142,7 @@ class Desk:
 
 
 def _everything(cursor: Any) -> list[Recorded]:
-    from bread.runtime.sqlite import select_events
+    from bread.runtime.sql import select_events
 
     return select_events(cursor, "1 = ?", (1,))
 
@@ -218,7 +218,7 @@ async def together(
 class Ears:
     """What a journal hears of other processes."""
 
-    def __init__(self, journal: SQLiteJournal) -> None:
+    def __init__(self, journal: StoreJournal) -> None:
         self.heard: list[Recorded] = []
         self._news = asyncio.Event()
         journal.on_foreign = self._hear

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bread.runtime.sqlite_journal import SQLiteJournal
+from bread.runtime.store_journal import StoreJournal
 
 from .desk import Desk, Gate
 
@@ -19,7 +19,7 @@ VIEWS = ("bread_log", "bread_runs", "bread_checkpoints", "bread_sessions", "brea
 class Opening:
     """How an adapter's journals are made and looked into; adapters say `make`."""
 
-    def make(self, place: Path, worker: str, **options: Any) -> SQLiteJournal:
+    def make(self, place: Path, worker: str, **options: Any) -> StoreJournal:
         raise NotImplementedError
 
     @asynccontextmanager

@@ -21,7 +21,7 @@ from bread.domain.envelope import Recorded
 from bread.domain.messages import ToolUse
 from bread.domain.plans import Execute
 from bread.domain.run import RecordResult
-from bread.runtime import sqlite, sqlite_journal, sqlite_log
+from bread.runtime import sqlite, sqlite_log, tail
 from bread.runtime.sqlite_journal import SQLiteJournal
 from bread.transport.codec import pack
 from support import trials
@@ -46,6 +46,11 @@ class TestReplay(JournalKit):
 class TestSQLite(SharedJournalKit):
     def make(self, place: Path, worker: str, **options: Any) -> SQLiteJournal:
         return SQLiteJournal(f"{place}/bread.db", worker, **options)
+
+
+def sqlite_of(desk: Desk) -> sqlite.SQLiteStore:
+    assert isinstance(desk.journal.store, sqlite.SQLiteStore)
+    return desk.journal.store
 
 
 SECRET = "correct horse battery staple"  # what must not be found again
@@ -279,7 +284,7 @@ class TestTail(Opening):
         self, desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """B66, B130: more than one look takes at a time, own ones among them, each once and in order."""
-        monkeypatch.setattr(sqlite_journal, "TAIL_PAGE", 7)
+        monkeypatch.setattr(tail, "TAIL_PAGE", 7)
         ears = Ears(desk.journal)
         async with self.open(tmp_path, "w_b") as other:
             await asyncio.gather(*((desk, other, other)[n % 3].start(f"run_{n}", f"s{n}") for n in range(90)))
@@ -297,7 +302,7 @@ class TestFailures(Opening):
         """C18, B44: with the commits that came with it; when there is room again they go through."""
         await desk.suspended()
         before = await desk.everything()
-        writer = desk.journal.store._writer
+        writer = sqlite_of(desk)._writer
         pages = writer.execute("PRAGMA page_count").fetchone()[0]
         writer.execute(f"PRAGMA max_page_count = {pages}").fetchall()
         big = "x" * 100_000
@@ -347,11 +352,12 @@ class TestFailures(Opening):
         """B130: whoever gets the positions that it would have had is heard."""
         await desk.start()
         ears = Ears(desk.journal)
-        loop, writer = asyncio.get_running_loop(), desk.journal.store._writer
+        loop, writer = asyncio.get_running_loop(), sqlite_of(desk)._writer
 
         def refuse(action: int, first: str | None, *rest: str | None) -> int:
             if action == sqlite3.SQLITE_TRANSACTION and first == "COMMIT":
-                desk.journal._hand_over(loop)  # the tail looks while the disk is slow
+                assert desk.journal._tail is not None
+                desk.journal._tail._hand_over(loop)  # the tail looks while the disk is slow
                 return sqlite3.SQLITE_DENY
             return sqlite3.SQLITE_OK
 

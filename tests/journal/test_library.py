@@ -15,9 +15,10 @@ from eventsourcing.utils import Environment
 from bread.domain import run_state
 from bread.domain.envelope import Recorded
 from bread.domain.run_state import RunState
+from bread.runtime.event_log import EventMapper, PlainTranscoder
 from bread.runtime.folds import fold_run
 from bread.runtime.sqlite_journal import SQLiteJournal
-from bread.runtime.sqlite_log import EventLog, EventMapper
+from bread.runtime.sqlite_log import SQLiteEventLog
 from bread.transport.codec import unpack
 
 from .desk import Desk
@@ -97,8 +98,8 @@ async def test_the_stock_application_opens_a_store(desk: Desk, database: str) ->
         "PERSISTENCE_MODULE": "eventsourcing.sqlite",
         "SQLITE_DBNAME": database,
         "ORIGINATOR_ID_TYPE": "text",
-        "MAPPER_TOPIC": "bread.runtime.sqlite_log:EventMapper",
-        "TRANSCODER_TOPIC": "bread.runtime.sqlite_log:PlainTranscoder",
+        "MAPPER_TOPIC": "bread.runtime.event_log:EventMapper",
+        "TRANSCODER_TOPIC": "bread.runtime.event_log:PlainTranscoder",
     }
     with Application[str](env) as app:
         assert isinstance(app.factory, SQLiteFactory)
@@ -128,7 +129,7 @@ def fold(state: RunState | None, events: object) -> RunState | None:
 
 async def test_our_event_log_has_the_librarys_api(desk: Desk, database: str) -> None:
     """B149: `repository.get`, the notification log and the recorder over the same file, while it is being written."""
-    with EventLog(database) as log:
+    with SQLiteEventLog(database) as log:
         assert isinstance(log, Application)
         assert isinstance(log.mapper, Mapper)
         for run_id in ("run_1", "run_3"):
@@ -149,7 +150,7 @@ async def test_our_event_log_has_the_librarys_api(desk: Desk, database: str) -> 
 
 async def test_our_recorder_keeps_the_promises_of_the_table(desk: Desk, database: str) -> None:
     """B43, C63: one event per (stream, version), and a position is not used twice, also by the library's own calls."""
-    with EventLog(database) as log:
+    with SQLiteEventLog(database) as log:
         [tombstone] = log.recorder.select_events("run_2")
         with pytest.raises(IntegrityError):
             log.recorder.insert_events([tombstone])
@@ -164,7 +165,7 @@ async def test_our_recorder_keeps_the_promises_of_the_table(desk: Desk, database
 
 async def test_the_mapper_is_its_own_inverse(desk: Desk) -> None:
     """B149: what is stored comes back the same, and is stored under the same bytes."""
-    mapper = EventMapper(desk.journal.store.log.mapper.transcoder)
+    mapper = EventMapper(PlainTranscoder())
     for recorded in await desk.everything():
         stored = mapper.to_stored_event(recorded)
         assert (stored.originator_id, stored.originator_version) == (recorded.stream, recorded.version)

@@ -12,7 +12,7 @@ import pytest
 
 from bread import Bread, BreadError, define_agent
 from bread.projections.render import RunInfo
-from bread.runtime.sqlite_journal import TAIL_PAGE
+from bread.runtime.tail import TAIL_PAGE
 from bread.testing import ScriptedModel, call, pause, text
 from support import read
 
