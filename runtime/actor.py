@@ -22,7 +22,7 @@ from ..domain.run_state import AskDoubt, CallModel, CallTool, Effect, RunState, 
 from ..projections.history import Conversation, messages_of
 from . import reads
 from .agents import Agent
-from .effects import ask_doubt, call_model, call_tool, start_calls
+from .effects import Lapsed, ask_doubt, call_model, call_tool, start_calls
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -49,6 +49,7 @@ class Actor:
         self._seqs: dict[int, int] = {}
         self._in_flight: dict[Key, asyncio.Task[None]] = {}
         self._begun: set[Key] = set()
+        self._held = False
         self._news = asyncio.Event()
         self.update(state, events)
 
@@ -68,6 +69,11 @@ class Actor:
                 self._see(recorded)
                 self.state = evolve(self.state, recorded.event)
         self.engine.journal.writer.forget(self.run_id)
+        self._news.set()
+
+    def go_on(self) -> None:
+        """This process counts as living again: what was held back may begin."""
+        self._held = False
         self._news.set()
 
     def _see(self, recorded: Recorded) -> None:
@@ -90,11 +96,12 @@ class Actor:
         try:
             while self._owns() or self._awaits_tool():
                 # What is not begun by now is begun by whoever owns the run next.
-                for effect in due(self.state) if self._owns() and not self.engine.closing else ():
+                begins = self._owns() and not self.engine.closing and not self._held
+                for effect in due(self.state) if begins else ():
                     # Nothing is begun twice, not even where no outcome could be committed: that is for the next owner.
                     if effect.key not in self._begun:
                         self._start(effect)
-                if not self._in_flight:
+                if not self._in_flight and not self._held:
                     break
                 self._news.clear()
                 await self._news.wait()
@@ -121,13 +128,18 @@ class Actor:
 
     def _finished(self, effect: Effect, task: asyncio.Task[None]) -> None:
         self._in_flight.pop(effect.key, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if not task.cancelled() and isinstance(task.exception(), Lapsed):
+            self._begun.discard(effect.key)
+            self._held = True
+        elif not task.cancelled() and (error := task.exception()) is not None:
             logger.error("run %s: %s failed", self.run_id, effect.key, exc_info=error)
         self._news.set()
 
     async def _perform(self, effect: Effect) -> None:
         try:
             await self._effect(effect)
+        except Lapsed:
+            raise
         except StoreUnavailable:
             raise  # only while closing: whoever owns the run next looks at it again
         except StoreUnreadable as error:

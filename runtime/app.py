@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -28,12 +29,11 @@ from .engine import Engine
 from .handles import Begun, RunHandle
 from .ids import new_id, short_id
 from .listeners import Listener, Listeners
-from .liveness import Alone, FileLocks, Liveness
-from .parts import DEFAULT_STORE, by_id, given, in_folder, store_path
+from .parts import by_id, given, in_folder
 from .rebuild import Report
 from .schema import to_json
 from .sessions import Sessions
-from .sqlite_journal import SQLiteJournal
+from .stores import DEFAULT_STORE, HEARTBEAT, check_store, open_store
 
 GRACE_SECONDS = 5.0
 
@@ -42,10 +42,11 @@ class Bread:
     """Agents on a store. Use it as an async context manager.
 
     `agents_dir` is a folder with a folder for each agent, whose agents come beside those of `agents`; `pipelines` are
-    lists of steps by their ids. `store` is `sqlite:///path` (relative to the working folder) or `memory://`. With
-    `executes=False` it reads and answers, but performs no run: those are left to processes that do; with `takes=False`
-    it performs what is begun or answered here, and takes no other run that is ready or orphaned. `concurrency` caps the
-    root runs that run here.
+    lists of steps by their ids. `store` is `sqlite:///path` (relative to the working folder), `postgresql://...` (as
+    libpq takes it) or `memory://`. With `executes=False` it reads and answers, but performs no run: those are left to
+    processes that do; with `takes=False` it performs what is begun or answered here, and takes no other run that is
+    ready or orphaned. `concurrency` caps the root runs that run here. `heartbeat` is for PostgreSQL: seconds between
+    two beats, and until a worker that is silent counts as dead.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Bread:
         grace: float = GRACE_SECONDS,
         backoff: tuple[float, ...] = BACKOFF_SECONDS,
         transport: Transport | None = None,
+        heartbeat: tuple[float, float] = HEARTBEAT,
         clock: Callable[[], float] = time.time,
         fault: Callable[[str], None] | None = None,
         always_replay: bool = False,
@@ -68,7 +70,8 @@ class Bread:
         self.agents = by_id([*agents, *in_folder(agents_dir)])
         self.pipelines = {name: define_pipeline(name, steps, self.agents) for name, steps in (pipelines or {}).items()}
         self.store, self.worker = store, short_id("w")
-        self._path = store_path(store)
+        check_store(store)
+        self._heartbeat = heartbeat
         if concurrency is not None and concurrency < 1:
             raise InvalidInput("INPUT_INVALID", "concurrency: expected at least 1")
         self._options: dict[str, Any] = {
@@ -103,14 +106,8 @@ class Bread:
 
     async def open(self) -> None:
         """Open the store and, if this process executes, take what is ready or orphaned."""
-        journal = SQLiteJournal(
-            self._path,
-            self.worker,
-            clock=self._clock,
-            fault=self._options["fault"],
-            always_replay=self._options["always_replay"],
-        )
-        liveness: Liveness = Alone(self.worker) if self._path is None else FileLocks(self._path, self.worker)
+        options = {"clock": self._clock, **{name: self._options[name] for name in ("fault", "always_replay")}}
+        journal, liveness = await asyncio.to_thread(open_store, self.store, self.worker, self._heartbeat, options)
         engine = Engine(journal, liveness, self.agents, self.pipelines, **self._options)
         engine.on_events = partial(self._listeners.hear, engine)
         engine.on_given_back = self._listeners.drain

@@ -23,8 +23,8 @@ from .agents import Agent
 from .app import GRACE_SECONDS
 from .composing import Step, define_pipeline
 from .loader import load_agents
-from .parts import DEFAULT_STORE, store_path
 from .sources import AGENTS_FOLDER, CONFIG_FILE, Files, invalid, line_of
+from .stores import DEFAULT_STORE, EXPECTED, store_path
 
 PREFIX = "BREAD_"
 
@@ -78,7 +78,7 @@ class Config(BaseSettings):
         try:
             store_path(store)
         except InvalidInput:
-            raise ValueError("expected sqlite:///path/to/file.db or memory://") from None
+            raise ValueError(EXPECTED) from None
         return store
 
     @field_validator("entrypoints", mode="before")

@@ -51,6 +51,7 @@ async def call_model(actor: Actor, effect: CallModel) -> None:
     if effect.not_before is not None:
         await asyncio.sleep(max(0.0, effect.not_before - engine.clock()))
     messages, loaded = await actor.messages(), actor.state.loaded
+    check_alive(actor)
     base_seq, started = actor.seq_of_base(), time.perf_counter()
     try:
         # What a step hands on is known only when it is there: the other ways in have been checked at the door.
@@ -222,6 +223,15 @@ def plan_call(actor: Actor, use: ToolUse, loaded: Collection[str]) -> Plan:
 # --- tools ------------------------------------------------------------------------------------------------------------
 
 
+class Lapsed(Exception):
+    """This process may count as dead, and another one may perform by now."""
+
+
+def check_alive(actor: Actor) -> None:
+    if not actor.engine.liveness.may_act():
+        raise Lapsed
+
+
 async def start_calls(actor: Actor) -> None:
     """Commit the intents of calls that somebody else made ready."""
     command = StartIntents(actor.engine.worker, actor.agent.idempotent())
@@ -242,9 +252,8 @@ async def call_tool(actor: Actor, call: Call) -> None:
         composed = Compose(call.key, engine.clock(), plan)
         await engine.persist(lambda streams: commits.compose(streams, actor.run_id, composed))
         return
-    elif not engine.liveness.is_alive(engine.worker):
-        return  # this process was given up as dead: another one performs, or has to ask
     else:
+        check_alive(actor)
         engine.fault("tool_start")
         try:
             result = to_json(await _execute(actor, tool, call), f"result of {call.tool}")

@@ -88,6 +88,8 @@ class Engine:
 
     async def open(self) -> None:
         if self.executes:
+            loop = asyncio.get_running_loop()
+            self.liveness.on_revived(lambda: loop.call_soon_threadsafe(self._revived))
             self.liveness.join()
             for model in self._models():
                 model.open()
@@ -217,6 +219,19 @@ class Engine:
             self.actors.pop(actor.run_id, None)
             self.hub.forget(actor.root)
 
+    def _revived(self) -> None:
+        if not self.closing:
+            logger.warning("this process may have counted as dead for a while: it looks at its runs again")
+            self.spawn(self._look_again(), "look again")
+
+    async def _look_again(self) -> None:
+        for actor in tuple(self.actors.values()):
+            await actor.catch_up()
+        self.liveness.revived()
+        for actor in tuple(self.actors.values()):
+            actor.go_on()
+        self.sweep_soon()
+
     def reserve(self, root: str | None = None) -> Reservation:
         """A slot for a root tree that is about to run; CONCURRENCY_LIMIT if there is none. Nothing is written.
 
@@ -252,9 +267,10 @@ class Engine:
         if not self.liveness.is_alive(self.worker):
             # What it took would be taken from it at once, and its tools would be in doubt.
             if not self._counts_as_dead:
-                logger.error("this process counts as dead, its lock is gone: it takes no run any more")
+                logger.error("this process may count as dead: it takes no run")
             self._counts_as_dead = True
             return
+        self._counts_as_dead = False
         for idle in await self.journal.ask(reads.idle_work):
             if self.closing:
                 return

@@ -23,12 +23,13 @@ from ..domain.ports import Commit, Decision
 from ..domain.run_state import RunState
 from .folds import fold_run
 from .ids import short_id
-from .unit import Collision, Spoiled, Unit, WriteTransaction
+from .unit import Collision, Spoiled, Undone, Unit, WriteTransaction
 
 T = TypeVar("T")
 logger = logging.getLogger("bread")
 Fault = Callable[[str], None]
 GROUP = 128
+UNDONE = 3
 SCRUB_SECONDS = 0.02
 SCRUB_AT_LEAST_SECONDS = 2.0
 
@@ -158,18 +159,27 @@ class GroupCommit:
 
     def _write_group(self, jobs: list[_Job[Any]]) -> None:
         try:
-            self._write_together(jobs)
+            self._write_surely(jobs)
         except Spoiled:
             # One of them failed when it had begun to write: each again, in a transaction of its own.
             self._cache = {}
             for job in jobs:
                 try:
-                    self._write_together([job])
+                    self._write_surely([job])
                 except Spoiled as spoiled:
                     job.outcome = self.store.explain(spoiled.__cause__ or spoiled)
         # Where the loop is gone, so is everybody who could be told.
         with suppress(RuntimeError):
             jobs[0].future.get_loop().call_soon_threadsafe(self._deliver, jobs)
+
+    def _write_surely(self, jobs: list[_Job[Any]]) -> None:
+        for _ in range(UNDONE):
+            try:
+                return self._write_together(jobs)
+            except Undone as error:
+                self._cache = {}
+                for job in jobs:
+                    job.outcome = error
 
     def _write_together(self, jobs: list[_Job[Any]]) -> None:
         cache, begun = dict(self._cache), time.perf_counter()
@@ -179,12 +189,12 @@ class GroupCommit:
                     job.outcome = self._write_one(tx, cache, job)
                 self._fault("appended")
             self._fault("committed")
+        except (Spoiled, Undone):
+            raise
         except BreadError as error:
             # Nothing of the group is on the disk; what was decided from it is void.
             for job in jobs:
                 job.outcome = error
-        except Spoiled:
-            raise
         except Exception as error:
             failure = StoreUnavailable(f"the store failed: {type(error).__name__}")
             failure.__cause__ = error
@@ -203,7 +213,7 @@ class GroupCommit:
             unit = Unit(tx, cache, stamp, fresh=fresh, performs=self.performs)
             try:
                 result = job.decide(unit)
-            except StoreUnavailable:
+            except (StoreUnavailable, Spoiled):
                 raise
             except Exception as error:
                 if isinstance(error, BreadError) and unit.assumed and not fresh:
@@ -215,7 +225,7 @@ class GroupCommit:
                 return self._remember(tx, cache, unit, result, unit.write())
             except Collision:
                 continue  # the first statement: nothing is written
-            except StoreUnavailable:
+            except (StoreUnavailable, Spoiled):
                 raise
             except Exception as error:
                 raise Spoiled from error

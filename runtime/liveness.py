@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +19,15 @@ class Liveness(Protocol):
     def leave(self) -> None: ...
 
     def is_alive(self, worker: str) -> bool: ...
+
+    def may_act(self) -> bool:
+        """Whether nobody can count this worker as dead: only then does it begin something that others can notice."""
+
+    def on_revived(self, call: Callable[[], object]) -> None:
+        """`call`, from any thread, when this worker may have counted as dead and lives again. It acts again after
+        `revived`, when it has looked at what became of its runs."""
+
+    def revived(self) -> None: ...
 
 
 class Alone:
@@ -34,6 +44,15 @@ class Alone:
 
     def is_alive(self, worker: str) -> bool:
         return worker == self._worker
+
+    def may_act(self) -> bool:
+        return True
+
+    def on_revived(self, call: Callable[[], object]) -> None:
+        return
+
+    def revived(self) -> None:
+        return
 
 
 class FileLocks:
@@ -73,6 +92,15 @@ class FileLocks:
             return False
         finally:
             os.close(handle)
+
+    def may_act(self) -> bool:
+        return self.is_alive(self._worker)
+
+    def on_revived(self, call: Callable[[], object]) -> None:
+        return  # a lock that is gone does not come back
+
+    def revived(self) -> None:
+        return
 
     def _file(self, worker: str) -> Path:
         return self._folder / f"{worker}.lock"

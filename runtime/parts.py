@@ -1,4 +1,4 @@
-"""What a Bread is made of, checked: agents by their ids, the file of a store, filters that were given."""
+"""What a Bread is made of, checked: agents by their ids, filters that were given."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 
 from ..domain.errors import InvalidInput
 from .agents import Agent
-
-DEFAULT_STORE = "sqlite:///.bread/bread.db"
 
 
 def by_id(agents: Iterable[Agent]) -> dict[str, Agent]:
@@ -28,17 +26,6 @@ def in_folder(agents_dir: str | Path | None) -> list[Agent]:
     from .loader import load_agents  # reading folders needs more than agents in code
 
     return load_agents(agents_dir)
-
-
-def store_path(store: str) -> str | None:
-    """The database file of a store, None for memory; INPUT_INVALID for what is no store."""
-    if store == "memory://":
-        return None
-    if store.startswith("sqlite:///") and len(store) > len("sqlite:///"):
-        return store.removeprefix("sqlite:///")
-    raise InvalidInput(
-        "INPUT_INVALID", "store: expected sqlite:///path/to/file.db or memory://"
-    )  # it may hold a password
 
 
 def given(**filters: str | None) -> dict[str, str]:

@@ -17,6 +17,7 @@ from .journal import Fault, GroupCommit
 from .rebuild import Report
 from .sql import SqlTransaction
 from .tail import Tail
+from .unit import Undone
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -86,8 +87,13 @@ class StoreJournal:
 
         def answer() -> T:
             self.queries += 1
-            with self.store.read() as cursor:
-                return question(cursor, *args, **kwargs)
+            for _ in range(READERS + 1):  # of connections that a restarted server has left behind
+                try:
+                    with self.store.read() as cursor:
+                        return question(cursor, *args, **kwargs)
+                except Undone as error:
+                    gone = error
+            raise gone
 
         return await self._in_reader(answer)
 

@@ -10,6 +10,7 @@ from ..domain import run_state as runs
 from ..domain import session as sessions
 from ..domain.checkpoint import CheckpointState
 from ..domain.envelope import Meta, Recorded, Stamp
+from ..domain.errors import StoreUnavailable
 from ..domain.events import Event
 from ..domain.ports import Logged
 from ..domain.run_state import RunState
@@ -20,6 +21,10 @@ from .folds import fold_checkpoint, fold_run, fold_session
 
 class Collision(Exception):
     """The store already holds an event at that (stream, version)."""
+
+
+class Undone(StoreUnavailable):
+    """The store went away under a transaction of which nothing is written: it may be tried again at once."""
 
 
 class Spoiled(Exception):

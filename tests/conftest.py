@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bread import Agent, Bread
+from postgres import store_at
 from support import MODES, Mode
 
 
@@ -26,12 +27,14 @@ def anyio_backend() -> str:
 
 @pytest.fixture(params=MODES)
 def mode(request: pytest.FixtureRequest) -> Mode:
-    """memory, SQLite, and SQLite where every run is forgotten and reloaded from its stream after each commit."""
+    """memory, SQLite, SQLite where every run is forgotten and reloaded after each commit, and PostgreSQL."""
     return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture
 def store(mode: Mode, tmp_path: Path) -> str:
+    if mode == "postgres":
+        return store_at(tmp_path)
     return "memory://" if mode == "memory" else f"sqlite:///{tmp_path}/bread.db"
 
 

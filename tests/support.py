@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from bread import AnyCrumb
 
-Mode = Literal["memory", "sqlite", "replay"]
-MODES: tuple[Mode, ...] = ("memory", "sqlite", "replay")
+Mode = Literal["memory", "sqlite", "replay", "postgres"]
+MODES: tuple[Mode, ...] = ("memory", "sqlite", "replay", "postgres")
 
 
 def trials(quick: int, soak: int) -> int:

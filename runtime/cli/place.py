@@ -67,7 +67,7 @@ class Place:
     @cached_property
     def store(self) -> str:
         """That of --store, of the configuration, of --app, or the default."""
-        from ..parts import DEFAULT_STORE
+        from ..stores import DEFAULT_STORE
 
         if self._store:
             return self._store
@@ -78,7 +78,7 @@ class Place:
     @property
     def path(self) -> Path | None:
         """The database file; None for a store in memory."""
-        from ..parts import store_path
+        from ..stores import store_path
 
         path = store_path(self.store)
         return None if path is None else Path(path)

@@ -22,8 +22,11 @@ from bread.domain.messages import ToolUse
 from bread.domain.plans import Execute
 from bread.domain.run import RecordResult
 from bread.runtime import sqlite, sqlite_log, tail
+from bread.runtime.postgres_journal import PostgresJournal
 from bread.runtime.sqlite_journal import SQLiteJournal
+from bread.runtime.store_journal import StoreJournal
 from bread.transport.codec import pack
+from postgres import store_at
 from support import trials
 
 from .desk import PATIENCE, Desk, Ears, Gate, asks, code_of, submitted, together
@@ -51,6 +54,11 @@ class TestSQLite(SharedJournalKit):
 def sqlite_of(desk: Desk) -> sqlite.SQLiteStore:
     assert isinstance(desk.journal.store, sqlite.SQLiteStore)
     return desk.journal.store
+
+
+class TestPostgres(SharedJournalKit):
+    def make(self, place: Path, worker: str, **options: Any) -> StoreJournal:
+        return PostgresJournal(store_at(place), worker, **options)
 
 
 SECRET = "correct horse battery staple"  # what must not be found again

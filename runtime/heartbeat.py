@@ -1,0 +1,135 @@
+"""Who is alive, on PostgreSQL: each executing process beats by the database's clock, from a thread of its own.
+
+A worker whose beat is old counts as dead, and its runs are taken. So before each effect a worker looks, by its own
+monotonic clock, whether its last acknowledged beat is young enough: where it is not, others may count it as dead.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+
+from ..domain.errors import InvalidInput, StoreUnavailable
+from .postgres_url import Address
+
+logger = logging.getLogger("bread")
+BEAT_SECONDS = 5.0
+STALE_SECONDS = 15.0
+RETRY_SECONDS = 0.5
+
+# One statement: everybody's age as of this beat. Rows of the dead stay for a day, since they say how far they had got.
+BEAT = """WITH mine AS (
+        INSERT INTO bread_workers (worker, beat, published) VALUES (%(worker)s, clock_timestamp(), %(published)s)
+        ON CONFLICT (worker) DO UPDATE SET beat = excluded.beat, published = excluded.published)
+    SELECT worker, extract(epoch FROM clock_timestamp() - beat)::float8 FROM bread_workers WHERE worker <> %(worker)s"""
+LOOK = "SELECT worker, extract(epoch FROM clock_timestamp() - beat)::float8 FROM bread_workers"
+
+
+class Heartbeats:
+    """Implements liveness.Liveness. One that has not joined only looks."""
+
+    def __init__(
+        self, address: Address, worker: str, *, every: float = BEAT_SECONDS, stale: float = STALE_SECONDS
+    ) -> None:
+        if not 0 < every < stale:
+            raise InvalidInput("INPUT_INVALID", f"heartbeat: expected 0 < {every} < {stale} seconds")
+        self._address, self._worker, self._every, self._stale = address, worker, every, stale
+        self.published: Callable[[], int] = lambda: 0
+        self._revived: Callable[[], object] = lambda: None
+        self._lapsed = False
+        self._acknowledged = 0.0
+        self._ages: dict[str, float] = {}
+        self._looked = 0.0
+        self._asked: dict[str, float] = {}
+        self._beats = False
+        self._news, self._done, self._stop = threading.Event(), threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def join(self) -> None:
+        self._beats = True
+        self._start()
+        self._done.wait(self._every)
+
+    def leave(self) -> None:
+        """Its runs are given back by now: nobody has to wait until its beat is old."""
+        if self._thread is not None:
+            self._stop.set()
+            self._news.set()
+            self._thread.join(self._every)
+
+    def may_act(self) -> bool:
+        return not self._lapsed and time.monotonic() - self._acknowledged < self._stale - self._every
+
+    def on_revived(self, call: Callable[[], object]) -> None:
+        self._revived = call
+
+    def revived(self) -> None:
+        self._lapsed = False
+
+    def is_alive(self, worker: str) -> bool:
+        if worker == self._worker:
+            return self.may_act()
+        self._start()
+        age = self._ages.get(worker)
+        if age is not None:
+            return age < self._stale
+        # Never seen: dead if it was not there either when somebody looked after this was asked first.
+        asked = self._asked.setdefault(worker, time.monotonic())
+        if self._looked > asked:
+            return False
+        self._news.set()
+        return True
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._beat_forever, name="bread-heart", daemon=True)
+            self._thread.start()
+
+    # --- in the thread
+
+    def _beat_forever(self) -> None:
+        connection: psycopg.Connection[Any] | None = None
+        silent = False
+        while not self._stop.is_set():
+            began = time.monotonic()
+            self._news.clear()
+            try:
+                if connection is None or connection.closed:
+                    connection = self._address.connect()
+                self._beat(connection, began)
+                silent = False
+            except (psycopg.Error, StoreUnavailable) as error:
+                if not silent:
+                    logger.warning("the heart does not beat: %s", error)
+                silent = True
+            self._done.set()
+            self._news.wait(RETRY_SECONDS if silent else max(0.0, began + self._every - time.monotonic()))
+        if connection is not None and not connection.closed:
+            self._leave(connection)
+
+    def _beat(self, connection: psycopg.Connection[Any], began: float) -> None:
+        if self._beats:
+            rows = connection.execute(BEAT, {"worker": self._worker, "published": self.published()}).fetchall()
+            # Its age counts from when it was sent: the database has it at that time or later.
+            lapsed = 0 < self._acknowledged < began - (self._stale - self._every)
+            self._lapsed |= lapsed
+            self._acknowledged = began
+            if lapsed:
+                self._revived()
+        else:
+            rows = connection.execute(LOOK).fetchall()
+        self._ages = dict(rows)
+        self._looked = began
+
+    def _leave(self, connection: psycopg.Connection[Any]) -> None:
+        try:
+            if self._beats:
+                connection.execute("DELETE FROM bread_workers WHERE worker = %s", (self._worker,))
+            connection.close()
+        except psycopg.Error as error:
+            logger.warning("the heart could not say that it ends: %s", error)
