@@ -68,7 +68,6 @@ class Actor:
             if recorded.version == self.state.version + 1:
                 self._see(recorded)
                 self.state = evolve(self.state, recorded.event)
-        self.engine.journal.writer.forget(self.run_id)
         self._news.set()
 
     def go_on(self) -> None:

@@ -191,7 +191,6 @@ class Engine:
     def _foreign(self, entries: list[Logged]) -> None:
         """Commits of other processes on the same store."""
         for run_id in {entry.recorded.stream for entry in entries}:
-            self.journal.writer.forget(run_id)
             actor = self.actors.get(run_id)
             if actor is not None:
                 self.spawn(actor.catch_up(), f"catch up {run_id}")

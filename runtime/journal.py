@@ -1,8 +1,9 @@
 """The journal: decisions in, commits out. One writer thread a process, which commits in groups.
 
-What is submitted is a decision, not events. The writer runs it on cached states; the store accepts one event per
-(stream, version), and a collision drops what was cached and decides again on what the log holds, under the lock. So a
-collision is never a verdict, every commit ends, and one bad decision in a group does not hurt the others.
+What is submitted is a decision, not events. The writer runs it under the store's lock, on cached states from which it
+has dropped what others have written to since its own last commit: so every decision is made on what the log holds, and
+no verdict comes from a collision. The store accepts one event per (stream, version) all the same. One bad decision in a
+group does not hurt the others.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..domain.ports import Commit, Decision
 from ..domain.run_state import RunState
 from .folds import fold_run
 from .ids import short_id
-from .unit import Collision, Spoiled, Undone, Unit, WriteTransaction
+from .unit import Collision, Place, Spoiled, Undone, Unit, WriteTransaction
 
 T = TypeVar("T")
 logger = logging.getLogger("bread")
@@ -89,6 +90,8 @@ class GroupCommit:
         self._always_replay = always_replay
         self._scrubbed = time.monotonic()
         self._cache: dict[str, RunState] = {}
+        self._places: dict[str, Place] = {}
+        self._known: int | None = None  # up to where of the log the caches are right
         self._queue: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -121,10 +124,6 @@ class GroupCommit:
         self._queue.put(job)
         # A caller that is cancelled here does not take its decision back: it may be on the disk already.
         return await job.future
-
-    def forget(self, run_id: str) -> None:
-        """Drop a cached state, for a run that others have changed."""
-        self._cache.pop(run_id, None)
 
     # --- in the writer thread
 
@@ -162,12 +161,12 @@ class GroupCommit:
             self._write_surely(jobs)
         except Spoiled:
             # One of them failed when it had begun to write: each again, in a transaction of its own.
-            self._cache = {}
+            self._forget()
             for job in jobs:
                 try:
                     self._write_surely([job])
                 except Spoiled as spoiled:
-                    job.outcome = self.store.explain(spoiled.__cause__ or spoiled)
+                    job.outcome = self._explain(spoiled)
         # Where the loop is gone, so is everybody who could be told.
         with suppress(RuntimeError):
             jobs[0].future.get_loop().call_soon_threadsafe(self._deliver, jobs)
@@ -177,16 +176,27 @@ class GroupCommit:
             try:
                 return self._write_together(jobs)
             except Undone as error:
-                self._cache = {}
+                self._forget()
                 for job in jobs:
                     job.outcome = error
 
+    def _forget(self) -> None:
+        self._cache, self._places = {}, {}
+
+    def _explain(self, spoiled: Spoiled) -> BaseException:
+        if isinstance(spoiled, Collision):
+            return StoreUnavailable("the log changed under its own lock")
+        return self.store.explain(spoiled.__cause__ or spoiled)
+
     def _write_together(self, jobs: list[_Job[Any]]) -> None:
-        cache, begun = dict(self._cache), time.perf_counter()
+        begun = time.perf_counter()
         try:
             with self.store.write() as tx:
+                changed, known = tx.since(self._known)
+                cache = {run_id: state for run_id, state in self._cache.items() if run_id not in changed}
+                places = {} if changed else dict(self._places)
                 for job in jobs:
-                    job.outcome = self._write_one(tx, cache, job)
+                    job.outcome = self._write_one(tx, cache, places, job)
                 self._fault("appended")
             self._fault("committed")
         except (Spoiled, Undone):
@@ -201,38 +211,40 @@ class GroupCommit:
             for job in jobs:
                 job.outcome = failure
         else:
-            self._cache = cache
+            written = [job.outcome for job in jobs if isinstance(job.outcome, Commit) and job.outcome.events]
+            ends = (commit.events[-1].recorded.position for commit in written)
+            self._cache, self._places, self._known = cache, places, max((known, *ends))
             self.on_write(time.perf_counter() - begun)
-            self.commits += sum(isinstance(job.outcome, Commit) and bool(job.outcome.events) for job in jobs)
+            self.commits += len(written)
 
-    def _write_one(self, tx: WriteTransaction, cache: dict[str, RunState], job: _Job[T]) -> Commit[T] | BaseException:
+    def _write_one(
+        self, tx: WriteTransaction, cache: dict[str, RunState], places: dict[str, Place], job: _Job[T]
+    ) -> Commit[T] | BaseException:
         """Decide and write. A refusal is an outcome; it has written nothing."""
+        self.attempts += 1
         stamp = Stamp(self.clock(), job.by, job.commit_id, job.cause, self.worker, job.tenant, job.traceparent)
-        for fresh in (False, True):
-            self.attempts += 1
-            unit = Unit(tx, cache, stamp, fresh=fresh, performs=self.performs)
-            try:
-                result = job.decide(unit)
-            except (StoreUnavailable, Spoiled):
-                raise
-            except Exception as error:
-                if isinstance(error, BreadError) and unit.assumed and not fresh:
-                    continue  # a refusal on a cached state is no verdict: look at the log
-                return self.store.explain(error)
-            if unit.is_stale():
-                continue
-            try:
-                return self._remember(tx, cache, unit, result, unit.write())
-            except Collision:
-                continue  # the first statement: nothing is written
-            except (StoreUnavailable, Spoiled):
-                raise
-            except Exception as error:
-                raise Spoiled from error
-        return StoreUnavailable("the log changed under its own lock")
+        unit = Unit(tx, cache, places, stamp, performs=self.performs)
+        try:
+            result = job.decide(unit)
+        except (StoreUnavailable, Spoiled):
+            raise
+        except Exception as error:
+            return self.store.explain(error)
+        try:
+            return self._remember(tx, cache, places, unit, result, unit.write())
+        except (StoreUnavailable, Spoiled):
+            raise
+        except Exception as error:
+            raise Spoiled from error
 
     def _remember(
-        self, tx: WriteTransaction, cache: dict[str, RunState], unit: Unit, result: T, events: list[Recorded]
+        self,
+        tx: WriteTransaction,
+        cache: dict[str, RunState],
+        places: dict[str, Place],
+        unit: Unit,
+        result: T,
+        events: list[Recorded],
     ) -> Commit[T]:
         touched = {recorded.stream for recorded in events}
         after = {run_id: state for run_id, state in unit.runs.items() if run_id in touched}
@@ -246,6 +258,11 @@ class GroupCommit:
                 cache[run_id] = state  # who owns it, or a child of it, comes again soon
             else:
                 cache.pop(run_id, None)
+        for root in {recorded.meta.root for recorded in events if recorded.meta.root is not None}:
+            if root in cache:
+                places[root] = unit.places[root]
+            else:
+                places.pop(root, None)
         alone = frozenset(run_id for run_id, run in after.items() if self._begins_alone(tx, run, events))
         return Commit(result, unit.logged(events), after, unit.history, alone)
 

@@ -8,7 +8,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,46 +20,15 @@ from ..domain.errors import StoreUnavailable, StoreUnreadable
 from .postgres_log import PostgresEventLog
 from .postgres_sql import PostgresCursor, failure, in_our_terms
 from .postgres_url import Address
-from .sql import SqlTransaction
+from .postgres_write import LOCK, PostgresTransaction
 from .tail import Tail
-from .unit import Collision, Spoiled, Undone
+from .unit import Spoiled, Undone
 
 logger = logging.getLogger("bread")
 READERS = 4
 PATIENCE = 10.0  # how long a request waits for a server that is away
 RECONNECT_SECONDS = 0.2
 LOOK_SECONDS = 5.0  # how often to look for what nobody has told of
-
-APPEND = """INSERT INTO stored_events (originator_id, originator_version, topic, state)
-    SELECT * FROM unnest(%s::text[], %s::bigint[], %s::text[], %s::bytea[]) ON CONFLICT DO NOTHING
-    RETURNING originator_id, originator_version, notification_id"""
-INDEX = "INSERT INTO bread_log (root, seq, position) SELECT * FROM unnest(%s::text[], %s::bigint[], %s::bigint[])"
-
-
-class PostgresTransaction(SqlTransaction):
-    """The write transaction of a database. It holds the lock under which positions are given in commit order."""
-
-    cursor: PostgresCursor
-
-    written: tuple[str, int, str, bytes] = ("", 0, "", b"")
-
-    def append(self, rows: Sequence[tuple[str, int, str, bytes]]) -> list[int]:
-        found = self.cursor.native(APPEND, _columns(rows)).fetchall()
-        placed = {(stream, version): position for stream, version, position in found}
-        if len(placed) < len(rows):
-            if placed:
-                self.cursor.native("DELETE FROM stored_events WHERE notification_id = ANY(%s)", [[*placed.values()]])
-            raise Collision
-        self.written = rows[-1]
-        return [placed[row[0], row[1]] for row in rows]
-
-    def index(self, rows: Sequence[tuple[str, int, int]]) -> None:
-        if rows:
-            self.cursor.native(INDEX, _columns(rows))
-
-
-def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
-    return [[*column] for column in zip(*rows, strict=True)]
 
 
 class PostgresStore:
@@ -98,36 +67,30 @@ class PostgresStore:
     def write(self) -> Iterator[PostgresTransaction]:
         with self._writing:
             connection = self._connected()
-            tx = PostgresTransaction(PostgresCursor(connection))
-            committing = False
+            tx = PostgresTransaction(connection, self.channel, self.worker)
             try:
-                with connection.pipeline():
-                    tx.cursor.native("BEGIN")
-                    tx.cursor.native("LOCK TABLE stored_events IN EXCLUSIVE MODE")
-                    yield tx
-                    if tx.wrote:
-                        tx.cursor.native("SELECT pg_notify(%s, %s)", (self.channel, f"{self.worker} {tx.last}"))
-                    committing = tx.wrote
-                    tx.cursor.native("COMMIT" if tx.wrote else "ROLLBACK")
-            except psycopg.Error as error:
-                # What travelled with COMMIT failed, or COMMIT itself.
-                if connection.closed and committing:
-                    self._settle(tx, error)
-                    return
-                self._roll_back(connection)
-                raise failure(error, connection) from error
+                yield tx
+                tx.flush()
             except BaseException:
                 self._roll_back(connection)
                 raise
+            try:
+                connection.execute("COMMIT" if tx.wrote else "ROLLBACK")
+            except psycopg.Error as error:
+                if not connection.closed:
+                    self._roll_back(connection)
+                    raise failure(error, connection) from error
+                if tx.wrote:
+                    self._settle(tx, error)
 
     def _settle(self, tx: PostgresTransaction, lost: psycopg.Error) -> None:
         """The connection went away with the answer to COMMIT: look whether the log has what was written."""
-        stream, version, _, state = tx.written
+        stream, version, state = tx.written
         connection = self._connected()
         try:
             # The lock is there when the old transaction is over, one way or the other.
             with connection.transaction():
-                connection.execute("LOCK TABLE stored_events IN EXCLUSIVE MODE")
+                connection.execute(LOCK)
                 found = connection.execute(
                     "SELECT state FROM stored_events WHERE originator_id = %s AND originator_version = %s",
                     (stream, version),
@@ -154,7 +117,7 @@ class PostgresStore:
     def _roll_back(self, connection: psycopg.Connection[Any]) -> None:
         try:
             if not connection.closed:
-                connection.rollback()
+                connection.execute("ROLLBACK")
         except psycopg.Error:
             connection.close()  # the server rolls back what nobody ends
 

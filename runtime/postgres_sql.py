@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -48,11 +48,11 @@ def create_views() -> list[str]:
 
 
 class PostgresCursor:
-    """Implements sql.Cursor on a connection in pipeline mode: a statement is waited for when its rows are asked for,
-    and one that has none travels with those that come after it."""
+    """Implements sql.Cursor. `begin` is called ahead of the first statement. On a connection in pipeline mode a
+    statement is waited for when its rows are asked for."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self.connection = connection
+    def __init__(self, connection: psycopg.Connection[Any], begin: Callable[[], object] | None = None) -> None:
+        self.connection, self._begin = connection, begin
         self._last = connection.cursor(binary=True)
 
     def execute(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = (), /) -> PostgresCursor:
@@ -60,6 +60,9 @@ class PostgresCursor:
 
     def native(self, statement: Any, values: Sequence[Any] | Mapping[str, Any] = ()) -> PostgresCursor:
         """A statement in PostgreSQL's own words."""
+        if self._begin is not None:
+            begin, self._begin = self._begin, None
+            begin()
         try:
             # A cursor each, since what others have not fetched yet is theirs.
             self._last = self.connection.cursor(binary=True)

@@ -14,9 +14,6 @@ from typing import Any, Protocol
 from ..domain.envelope import Recorded
 from ..domain.errors import BreadError
 from ..projections.rows import (
-    CHECKPOINT_COLUMNS,
-    RUN_COLUMNS,
-    SESSION_COLUMNS,
     checkpoint_row,
     delegation_row,
     run_row,
@@ -25,10 +22,8 @@ from ..projections.rows import (
 )
 from ..transport.codec import decode_event
 from .folds import fold_checkpoint, fold_run, fold_session
-from .sql import PUT_CHECKPOINT, PUT_RUN, PUT_SESSION, VIEWS, Cursor, SqlTransaction
+from .sql import PUT, TABLES, VIEWS, Cursor, Kind, SqlTransaction
 
-_TABLES = {"bread_runs": RUN_COLUMNS, "bread_checkpoints": CHECKPOINT_COLUMNS, "bread_sessions": SESSION_COLUMNS}
-_PUT = {"bread_runs": PUT_RUN, "bread_checkpoints": PUT_CHECKPOINT, "bread_sessions": PUT_SESSION}
 MAX_PROBLEMS = 100
 PAGE = 1000
 
@@ -38,7 +33,7 @@ class StreamRows:
     """What one stream gives to the views: at most one row of one table, tags, what a supervisor waits for, and its
     places in a root's log."""
 
-    table: str | None = None
+    kind: Kind | None = None
     row: dict[str, Any] = field(default_factory=dict)
     tags: list[tuple[str, str, str]] = field(default_factory=list)
     delegation: dict[str, Any] | None = None
@@ -51,18 +46,18 @@ def rows_of(stream: str, events: list[Recorded]) -> StreamRows:
         session = fold_session(stream.removeprefix("session:"), events)
         if session.status != "open":
             return StreamRows()
-        return StreamRows("bread_sessions", session_row(session, events[0]), tag_rows(session))
+        return StreamRows("session", session_row(session, events[0]), tag_rows(session))
     if stream.startswith("cp_"):
         checkpoint = fold_checkpoint(stream, events)
         if checkpoint.question is None:
             return StreamRows()
-        found = StreamRows("bread_checkpoints", checkpoint_row(checkpoint, events[0], events[-1]))
+        found = StreamRows("checkpoint", checkpoint_row(checkpoint, events[0], events[-1]))
     else:
         run = fold_run(stream, events)
         if run.status == "erased":
             return StreamRows()
         row, delegation = run_row(run, events[0], events[-1]), delegation_row(run, events[0], events[-1])
-        found = StreamRows("bread_runs", row, delegation=delegation)
+        found = StreamRows("run", row, delegation=delegation)
     found.log = [(e.meta.root, e.meta.seq, e.position) for e in events if e.meta.root is not None]
     return found
 
@@ -120,12 +115,12 @@ def check(cursor: Cursor, progress: Callable[[int], None] = lambda streams: None
             continue
         counts["bread_log"] += len(found.log)
         counts["bread_tags"] += len(found.tags)
-        if found.table is not None:
-            counts[found.table] += 1
-            _compare_row(cursor, found, report)
+        if found.kind is not None:
+            counts[TABLES[found.kind][0]] += 1
+            _compare_row(cursor, found.kind, found, report)
         if found.delegation is not None:
             counts["bread_checkpoints"] += 1
-            _compare_row(cursor, StreamRows("bread_checkpoints", found.delegation), report)
+            _compare_row(cursor, "checkpoint", StreamRows(row=found.delegation), report)
         for root, seq, position in found.log:
             cursor.execute("SELECT position FROM bread_log WHERE root = ? AND seq = ?", (root, seq))
             row = cursor.fetchone()
@@ -136,20 +131,20 @@ def check(cursor: Cursor, progress: Callable[[int], None] = lambda streams: None
     return report
 
 
-def _compare_row(cursor: Cursor, found: StreamRows, report: Report) -> None:
-    columns = _TABLES[str(found.table)]
-    cursor.execute(f"SELECT {', '.join(columns)} FROM {found.table} WHERE id = ?", (found.row["id"],))  # noqa: S608
+def _compare_row(cursor: Cursor, kind: Kind, found: StreamRows, report: Report) -> None:
+    table, columns = TABLES[kind]
+    cursor.execute(f"SELECT {', '.join(columns)} FROM {table} WHERE id = ?", (found.row["id"],))  # noqa: S608
     row = cursor.fetchone()
     if row is None:
-        report.add(f"{found.row['id']}: no row in {found.table}")
+        report.add(f"{found.row['id']}: no row in {table}")
         return
-    if found.table == "bread_sessions":
+    if kind == "session":
         cursor.execute("SELECT key, value, session FROM bread_tags WHERE session = ? ORDER BY key", (found.row["id"],))
         if [tuple(tag) for tag in cursor.fetchall()] != found.tags:
             report.add(f"{found.row['id']}: its tags are not those of the log")
     for column, value in zip(columns, row, strict=True):
         if value != found.row[column]:
-            report.add(f"{found.row['id']}: {column} is {value!r} in {found.table}, the log says {found.row[column]!r}")
+            report.add(f"{found.row['id']}: {column} is {value!r} in {table}, the log says {found.row[column]!r}")
 
 
 def _compare_counts(cursor: Cursor, counts: dict[str, int], report: Report) -> None:
@@ -182,10 +177,10 @@ def fill(cursor: Cursor) -> int:
     for stream, stored in _streams(cursor):
         streams += 1
         found = rows_of(stream, [decode_event(*row) for row in stored])
-        if found.table is not None:
-            cursor.execute(_PUT[found.table], found.row)
+        if found.kind is not None:
+            cursor.execute(PUT[found.kind], found.row)
         if found.delegation is not None:
-            cursor.execute(PUT_CHECKPOINT, found.delegation)
+            cursor.execute(PUT["checkpoint"], found.delegation)
         cursor.executemany("INSERT INTO bread_tags (key, value, session) VALUES (?,?,?)", found.tags)
         cursor.executemany("INSERT INTO bread_log (root, seq, position) VALUES (?,?,?)", found.log)
     return streams

@@ -68,7 +68,7 @@ class PostgresServer:
         _until_up(self.process, "pg_isready", self._is_ready)
 
     def _is_ready(self) -> bool:
-        asked = [str(self._programs / "pg_isready"), *"-q -h 127.0.0.1 -d postgres -p".split(), str(self.port)]
+        asked = [str(self._programs / "pg_isready"), *["-q", "-h", "127.0.0.1", "-d", "postgres", "-p"], str(self.port)]
         return subprocess.run(asked, check=False).returncode == 0
 
     def kill(self) -> None:

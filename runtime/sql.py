@@ -7,7 +7,7 @@ log (see postgres_sql.py).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from ..domain.checkpoint import CheckpointState
 from ..domain.envelope import Recorded
@@ -17,6 +17,7 @@ from ..projections.rows import (
     CHECKPOINT_COLUMNS,
     RUN_COLUMNS,
     SESSION_COLUMNS,
+    Row,
     checkpoint_row,
     delegation_row,
     run_row,
@@ -70,13 +71,25 @@ UNIQUE_KEY = "bread_runs_key ON bread_runs (tenant, idempotency_key) WHERE idemp
 
 def _upsert(table: str, columns: Sequence[str], changing: Sequence[str]) -> str:
     places = ", ".join(f":{column}" for column in columns)
-    changes = ", ".join(f"{column} = excluded.{column}" for column in changing)
-    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places}) ON CONFLICT (id) DO UPDATE SET {changes}"  # noqa: S608
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places}) {on_conflict(changing)}"  # noqa: S608
 
 
-PUT_RUN = _upsert("bread_runs", RUN_COLUMNS, ("status", "owner", "code", "updated"))
-PUT_CHECKPOINT = _upsert("bread_checkpoints", CHECKPOINT_COLUMNS, ("status", "settled"))
-PUT_SESSION = _upsert("bread_sessions", SESSION_COLUMNS, ("created",))
+def on_conflict(changing: Sequence[str]) -> str:
+    return f"ON CONFLICT (id) DO UPDATE SET {', '.join(f'{column} = excluded.{column}' for column in changing)}"
+
+
+Kind = Literal["run", "checkpoint", "session"]
+TABLES: dict[Kind, tuple[str, Sequence[str]]] = {
+    "run": ("bread_runs", RUN_COLUMNS),
+    "checkpoint": ("bread_checkpoints", CHECKPOINT_COLUMNS),
+    "session": ("bread_sessions", SESSION_COLUMNS),
+}
+CHANGING: dict[Kind, Sequence[str]] = {
+    "run": ("status", "owner", "code", "updated"),
+    "checkpoint": ("status", "settled"),
+    "session": ("created",),
+}
+PUT: dict[Kind, str] = {kind: _upsert(*TABLES[kind], CHANGING[kind]) for kind in TABLES}
 
 
 def select_events(cursor: Cursor, where: str, values: Sequence[Any], limit: int = NO_LIMIT) -> list[Recorded]:
@@ -111,9 +124,16 @@ class SqlTransaction:
         found = select_events(self.cursor, "originator_id = ? AND originator_version = ?", (stream, version))
         return found[0] if found else None
 
-    def version(self, stream: str) -> int:
-        self._execute("SELECT MAX(originator_version) FROM stored_events WHERE originator_id = ?", (stream,))
-        return self.cursor.fetchone()[0] or 0
+    def since(self, position: int | None) -> tuple[set[str], int]:
+        if position is None:
+            self._execute("SELECT MAX(rowid) FROM stored_events")
+            return set(), self.cursor.fetchone()[0] or 0
+        self._execute("SELECT originator_id, rowid FROM stored_events WHERE rowid > ?", (position,))
+        rows = self.cursor.fetchall()
+        return {row[0] for row in rows}, max((position, *(row[1] for row in rows)))
+
+    def flush(self) -> None:
+        """Send what was held back until it is needed."""
 
     def place(self, root: str) -> tuple[int, str | None]:
         self._execute(
@@ -160,19 +180,23 @@ class SqlTransaction:
                 self._execute("DELETE FROM bread_sessions WHERE id = ?", (one,))
                 self._execute("DELETE FROM bread_tags WHERE session = ?", (one,))
 
+    def put_row(self, kind: Kind, row: Row) -> None:
+        """Insert a row, or change what changes of one that is there."""
+        self._execute(PUT[kind], row)
+
     def put_run(self, state: RunState, events: Sequence[Recorded]) -> None:
-        self._execute(PUT_RUN, run_row(state, events[0], events[-1]))
+        self.put_row("run", run_row(state, events[0], events[-1]))
         if state.children and state.kind == "agent":
             self._execute("DELETE FROM bread_checkpoints WHERE run = ? AND kind = 'delegation'", (state.id,))
             if (waits := delegation_row(state, events[0], events[-1])) is not None:
-                self._execute(PUT_CHECKPOINT, waits)
+                self.put_row("checkpoint", waits)
 
     def put_checkpoint(self, state: CheckpointState, events: Sequence[Recorded]) -> None:
-        self._execute(PUT_CHECKPOINT, checkpoint_row(state, events[0], events[-1]))
+        self.put_row("checkpoint", checkpoint_row(state, events[0], events[-1]))
 
     def put_session(self, state: SessionState, events: Sequence[Recorded]) -> None:
         if events[0].version == 1:
-            self._execute(PUT_SESSION, session_row(state, events[0]))
+            self.put_row("session", session_row(state, events[0]))
             if not state.tags:
                 return
         self._execute("DELETE FROM bread_tags WHERE session = ?", (state.id,))

@@ -18,9 +18,8 @@ from ..domain.session import SessionState, session_stream
 from ..projections.render import subject_of
 from .folds import fold_checkpoint, fold_run, fold_session
 
-
-class Collision(Exception):
-    """The store already holds an event at that (stream, version)."""
+Place = tuple[int, str | None]
+"""The next seq of a root's log, and the root's tenant; None for a root that is new."""
 
 
 class Undone(StoreUnavailable):
@@ -31,20 +30,24 @@ class Spoiled(Exception):
     """A decision failed after it had begun to write: its whole transaction has to go."""
 
 
+class Collision(Spoiled):
+    """The store already holds an event at that (stream, version)."""
+
+
 class WriteTransaction(Protocol):
     """What a store does inside its one write transaction. All of it under the lock, all of it synchronous."""
+
+    def since(self, position: int | None) -> tuple[set[str], int]:
+        """The streams that have events after a position, and where the log ends; None asks for the end alone."""
 
     def read(self, stream: str, after: int) -> list[Recorded]: ...
 
     def read_one(self, stream: str, version: int) -> Recorded | None: ...
 
-    def version(self, stream: str) -> int: ...
-
-    def place(self, root: str) -> tuple[int, str | None]:
-        """The next seq of a root's log, and the root's tenant; None for a root that is new."""
+    def place(self, root: str) -> Place: ...
 
     def insert(self, events: Sequence[Recorded]) -> list[Recorded]:
-        """Append, giving positions; raises Collision, and then has written nothing."""
+        """Append, giving positions. Raises Collision, here or when the transaction ends."""
 
     def erase(self, stream: str, below: int) -> None: ...
 
@@ -72,28 +75,30 @@ class WriteTransaction(Protocol):
 
 
 class Unit:
-    """One decision's view of the streams: what it read, what it appends. Implements domain.streams.Streams."""
+    """One decision's view of the streams: what it read, what it appends. Implements domain.streams.Streams.
+
+    `cache` has states, and `places` the next seq and the tenant of roots, that are those of the log at this moment.
+    """
 
     def __init__(
         self,
         tx: WriteTransaction,
         cache: Mapping[str, RunState],
+        places: Mapping[str, Place],
         stamp: Stamp,
         *,
-        fresh: bool,
         performs: Callable[[str], bool] = lambda agent: False,
     ) -> None:
         self.at = stamp.at
         self._performs = performs
-        self._tx, self._cache, self._stamp, self._fresh = tx, cache, stamp, fresh
+        self._tx, self._cache, self._stamp = tx, cache, stamp
         self.runs: dict[str, RunState] = {}
         self.history: dict[str, list[Recorded]] = {}
         self.checkpoints: dict[str, CheckpointState] = {}
         self.sessions: dict[str, SessionState] = {}
         self.appended: list[Recorded] = []
         self.erasures: list[tuple[str, int]] = []
-        self.assumed: dict[str, int] = {}
-        self._places: dict[str, tuple[int, str | None]] = {}
+        self.places = dict(places)
         self._latest: dict[str, Event] = {}
 
     # --- Streams
@@ -101,11 +106,8 @@ class Unit:
     def run(self, run_id: str) -> RunState:
         state = self.runs.get(run_id)
         if state is None:
-            cached = None if self._fresh else self._cache.get(run_id)
-            if cached is not None:
-                state = cached
-                self.assumed[run_id] = cached.version
-            else:
+            state = self._cache.get(run_id)
+            if state is None:
                 self.history[run_id] = self._tx.read(run_id, 0)
                 state = fold_run(run_id, self.history[run_id])
             self.runs[run_id] = state
@@ -146,9 +148,10 @@ class Unit:
         if root is None:
             return Meta(s.at, s.by, s.commit, 0, None, session, s.cause, s.worker, s.tenant, s.traceparent)
         # Whoever commits to a tree, what is committed belongs to the tenant that started it.
-        seq, tenant = self._places.get(root) or self._tx.place(root)
-        self._places[root] = (seq + 1, tenant)
-        return Meta(s.at, s.by, s.commit, seq, root, session, s.cause, s.worker, tenant or s.tenant, s.traceparent)
+        seq, tenant = self.places.get(root) or self._tx.place(root)
+        tenant = tenant or s.tenant
+        self.places[root] = (seq + 1, tenant)
+        return Meta(s.at, s.by, s.commit, seq, root, session, s.cause, s.worker, tenant, s.traceparent)
 
     def erase(self, stream: str, keep: int) -> None:
         self.erasures.append((stream, keep))
@@ -182,13 +185,6 @@ class Unit:
         return self._tx.owned(session_id)
 
     # --- writing
-
-    def is_stale(self) -> bool:
-        """Whether a cached state that nothing was appended to, and so no version guards, is behind the log."""
-        appended = {recorded.stream for recorded in self.appended}
-        return any(
-            self._tx.version(stream) != version for stream, version in self.assumed.items() if stream not in appended
-        )
 
     def write(self) -> list[Recorded]:
         """Append, then erase, then the view rows. Gives the events with their positions."""

@@ -122,7 +122,7 @@ async def test_a_parked_run_costs_nothing(open_bread: OpenBread) -> None:
         assert {name for name in left if name.startswith(("run_", "bread run"))} == set()
         assert len(asyncio.all_tasks()) <= len(idle) + 1
         assert engine.actors == {}
-        assert engine.journal.writer._cache == {}
+        assert (engine.journal.writer._cache, engine.journal.writer._places) == ({}, {})
         assert engine.hub._live == {}
         assert (await bread.get_run(asked.run_id)).status == "suspended"
 
@@ -136,7 +136,7 @@ async def test_an_ended_run_leaves_nothing_either(open_bread: OpenBread) -> None
             await bread.resume(asked.checkpoint_id, "yes")
         await ended(bread, asked.run_id)
         assert engine.actors == {}
-        assert engine.journal.writer._cache == {}
+        assert (engine.journal.writer._cache, engine.journal.writer._places) == ({}, {})
         assert engine.hub._live == {}
 
 

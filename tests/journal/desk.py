@@ -129,8 +129,10 @@ class Desk:
         return fold_run(run_id, events if version is None else events[:version])
 
     async def believes(self, run_id: str, version: int) -> None:
-        """Make the writer hold a state for current that others have left behind."""
-        self.journal.writer._cache[run_id] = await self.state(run_id, version)
+        """Make the writer hold a state that others have left behind, as of when it was the newest."""
+        writer, events = self.journal.writer, await self.journal.events(run_id)
+        writer._cache[run_id] = fold_run(run_id, events[:version])
+        writer._known = events[version - 1].position
 
     async def names(self, stream: str) -> list[str]:
         """The names of a stream's events."""

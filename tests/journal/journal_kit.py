@@ -187,6 +187,7 @@ class SharedJournalKit(JournalKit):
         with other.journal.store.write() as tx:
             for seq, (stream, version, event) in enumerate(newer, 2):
                 tx.insert([Recorded(stream, version, event, Meta(1.0, APP, "c_x", seq, "run_1", "s1", worker="w_b"))])
+            tx.flush()
             tx.cursor.execute("UPDATE stored_events SET topic = 'checkpoint.opened@99' WHERE originator_id = 'cp_new'")
         await other.start("run_2", "s2")
         heard = await ears.until_stream("run_2")
