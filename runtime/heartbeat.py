@@ -16,6 +16,7 @@ import psycopg
 
 from ..domain.errors import InvalidInput, StoreUnavailable
 from .postgres_url import Address
+from .postgres_watch import watched
 
 logger = logging.getLogger("bread")
 BEAT_SECONDS = 5.0
@@ -101,7 +102,9 @@ class Heartbeats:
             try:
                 if connection is None or connection.closed:
                     connection = self._address.connect()
-                self._beat(connection, began)
+                # One that takes so long is given up while there is time for another, on a new connection.
+                with watched(connection, (self._stale - self._every) / 2):
+                    self._beat(connection, began)
                 silent = False
             except (psycopg.Error, StoreUnavailable) as error:
                 if not silent:
@@ -129,7 +132,8 @@ class Heartbeats:
     def _leave(self, connection: psycopg.Connection[Any]) -> None:
         try:
             if self._beats:
-                connection.execute("DELETE FROM bread_workers WHERE worker = %s", (self._worker,))
+                with watched(connection, self._every):
+                    connection.execute("DELETE FROM bread_workers WHERE worker = %s", (self._worker,))
             connection.close()
         except psycopg.Error as error:
             logger.warning("the heart could not say that it ends: %s", error)

@@ -20,6 +20,7 @@ from ..domain.errors import StoreUnavailable, StoreUnreadable
 from .postgres_log import PostgresEventLog
 from .postgres_sql import PostgresCursor, failure, in_our_terms
 from .postgres_url import Address
+from .postgres_watch import touch, watched
 from .postgres_write import LOCK, PostgresTransaction
 from .tail import Tail
 from .unit import Spoiled, Undone
@@ -42,7 +43,7 @@ class PostgresStore:
         self._writing = threading.Lock()
         self._writer: psycopg.Connection[Any] | None = None
         self._pool = ConnectionPool(
-            address.conninfo,
+            address.full,
             kwargs={"autocommit": True},
             min_size=1,
             max_size=READERS + 1,  # and the tail
@@ -59,7 +60,7 @@ class PostgresStore:
 
     def event_log(self) -> PostgresEventLog:
         """The log with the library's API, on connections of its own."""
-        return PostgresEventLog(self.address.url, self.schema)
+        return PostgresEventLog(self.address, self.schema)
 
     # --- writing
 
@@ -67,21 +68,26 @@ class PostgresStore:
     def write(self) -> Iterator[PostgresTransaction]:
         with self._writing:
             connection = self._connected()
-            tx = PostgresTransaction(connection, self.channel, self.worker)
-            try:
-                yield tx
-                tx.flush()
-            except BaseException:
+            with watched(connection):
+                yield from self._written(connection)
+
+    def _written(self, connection: psycopg.Connection[Any]) -> Iterator[PostgresTransaction]:
+        tx = PostgresTransaction(connection, self.channel, self.worker)
+        try:
+            yield tx
+            tx.flush()
+        except BaseException:
+            self._roll_back(connection)
+            raise
+        try:
+            touch(connection)
+            connection.execute("COMMIT" if tx.wrote else "ROLLBACK")
+        except psycopg.Error as error:
+            if not connection.closed:
                 self._roll_back(connection)
-                raise
-            try:
-                connection.execute("COMMIT" if tx.wrote else "ROLLBACK")
-            except psycopg.Error as error:
-                if not connection.closed:
-                    self._roll_back(connection)
-                    raise failure(error, connection) from error
-                if tx.wrote:
-                    self._settle(tx, error)
+                raise failure(error, connection) from error
+            if tx.wrote:
+                self._settle(tx, error)
 
     def _settle(self, tx: PostgresTransaction, lost: psycopg.Error) -> None:
         """The connection went away with the answer to COMMIT: look whether the log has what was written."""
@@ -89,7 +95,7 @@ class PostgresStore:
         connection = self._connected()
         try:
             # The lock is there when the old transaction is over, one way or the other.
-            with connection.transaction():
+            with watched(connection), connection.transaction():
                 connection.execute(LOCK)
                 found = connection.execute(
                     "SELECT state FROM stored_events WHERE originator_id = %s AND originator_version = %s",
@@ -127,7 +133,7 @@ class PostgresStore:
     def read(self) -> Iterator[PostgresCursor]:
         connection: psycopg.Connection[Any] | None = None
         try:
-            with self._pool.connection() as connection, connection.pipeline():
+            with self._pool.connection() as connection, watched(connection), connection.pipeline():
                 cursor = PostgresCursor(connection)
                 cursor.native("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 try:
@@ -182,7 +188,8 @@ class NotifyTail(Tail):
         while not self._stop.is_set():
             try:
                 with self._address.connect() as connection:
-                    connection.execute(psql.SQL("LISTEN {}").format(psql.Identifier(self._channel)))
+                    with watched(connection):
+                        connection.execute(psql.SQL("LISTEN {}").format(psql.Identifier(self._channel)))
                     self._listen(connection, loop)
             except (psycopg.Error, StoreUnavailable, StoreUnreadable) as error:
                 self._is_deaf(error)

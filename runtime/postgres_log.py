@@ -9,6 +9,7 @@ from eventsourcing.postgres import PostgresApplicationRecorder, PostgresFactory
 from psycopg.conninfo import conninfo_to_dict
 
 from .event_log import EventLog
+from .postgres_url import Address
 
 
 class EventFactory(PostgresFactory):
@@ -22,15 +23,15 @@ class PostgresEventLog(EventLog):
 
     factory_class = EventFactory
 
-    def __init__(self, url: str, schema: str) -> None:
-        given: dict[str, Any] = conninfo_to_dict(url)
+    def __init__(self, address: Address, schema: str) -> None:
+        given: dict[str, Any] = conninfo_to_dict(address.url)
         super().__init__(
             {
                 "POSTGRES_DBNAME": str(given.get("dbname") or ""),
                 "POSTGRES_HOST": str(given.get("host") or "127.0.0.1"),
                 "POSTGRES_PORT": str(given.get("port") or 5432),
                 "POSTGRES_USER": str(given.get("user") or ""),
-                "POSTGRES_PASSWORD": str(given.get("password") or ""),
+                "POSTGRES_PASSWORD": address.password() or "",
                 "POSTGRES_SCHEMA": schema,
                 "POSTGRES_CONNECT_TIMEOUT": "5",
                 "POSTGRES_LOCK_TIMEOUT": "5",

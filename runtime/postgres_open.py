@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -10,8 +12,10 @@ from ..domain.errors import StoreUnavailable, StoreUnreadable
 from .postgres import PostgresStore
 from .postgres_sql import SCHEMA_VERSION, create_events, create_views, in_our_terms
 from .postgres_url import Address
+from .postgres_watch import was_cut, watched
 
 MIGRATION = 0x62726561  # "brea": the class of our advisory lock
+MIGRATION_SECONDS = 600.0  # how long to wait for it, and for each statement below it
 
 
 def open_postgres(url: str, worker: str) -> PostgresStore:
@@ -22,26 +26,43 @@ def open_postgres(url: str, worker: str) -> PostgresStore:
     """
     address = Address(url, worker)
     migrate(address)
-    with address.connect() as connection:
+    with _connected(address) as connection, watched(connection):
         schema = str(_one(connection, "SELECT current_schema()"))
     return PostgresStore(address, schema, worker)
 
 
+def find(address: Address) -> int | None:
+    """The version of the tables, None where there are none; changes nothing. Raises as `open_postgres`."""
+    with _connected(address) as connection, watched(connection):
+        return _version(connection)
+
+
 def migrate(address: Address) -> int | None:
     """Bring the tables to this release. Gives the version that was found, None where there were none."""
+    with _connected(address) as connection:
+        with watched(connection):
+            found = _version(connection)
+        if found == SCHEMA_VERSION:
+            return found
+        with watched(connection, MIGRATION_SECONDS), connection.transaction():
+            # Waits for another process that is at it, then finds its work done.
+            connection.execute("SET LOCAL lock_timeout = 0")
+            connection.execute("SET LOCAL statement_timeout = 0")
+            connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(current_schema()))", (MIGRATION,))
+            return _migrate(connection, address)
+
+
+@contextmanager
+def _connected(address: Address) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to a server that bread can work on; what it says is said in our terms."""
     with address.connect() as connection:
         try:
-            address.look(connection)
-            found = _version(connection)
-            if found == SCHEMA_VERSION:
-                return found
-            with connection.transaction():
-                # Waits for another process that is at it, then finds its work done.
-                connection.execute("SET LOCAL lock_timeout = 0")
-                connection.execute("SET LOCAL statement_timeout = 0")
-                connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(current_schema()))", (MIGRATION,))
-                return _migrate(connection, address)
+            with watched(connection):
+                address.look(connection)
+            yield connection
         except psycopg.Error as error:
+            if was_cut(connection):
+                raise StoreUnavailable(f"{address.shown} is silent") from error
             ours = in_our_terms(error)
             if ours is None:
                 raise

@@ -12,6 +12,7 @@ from psycopg import errors
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from ..domain.errors import BreadError, InvalidInput, StoreUnavailable, StoreUnreadable
+from .postgres_watch import touch, was_cut
 from .sql import INDEXES, UNIQUE_KEY, VIEWS
 from .unit import Spoiled, Undone
 
@@ -63,6 +64,7 @@ class PostgresCursor:
         if self._begin is not None:
             begin, self._begin = self._begin, None
             begin()
+        touch(self.connection)
         try:
             # A cursor each, since what others have not fetched yet is theirs.
             self._last = self.connection.cursor(binary=True)
@@ -90,6 +92,8 @@ class PostgresCursor:
 
 def failure(error: psycopg.Error, connection: psycopg.Connection[Any]) -> Exception:
     """What a failed statement means for its transaction, of which nothing is committed."""
+    if was_cut(connection):
+        return StoreUnavailable("the database is silent")
     if connection.closed or isinstance(error, errors.DeadlockDetected | errors.SerializationFailure):
         return Undone(f"the database went away: {_said(error)}")
     ours = in_our_terms(error)

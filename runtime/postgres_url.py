@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -29,20 +30,42 @@ _SESSION = {
 }
 
 
+PASSWORD_FILE = "BREAD_STORE_PASSWORD_FILE"  # noqa: S105 - the name of a variable
+EXPECTED_URL = (
+    "expected postgresql://user@host:port/database, as libpq reads it; in a password % @ / : are written "
+    "%25 %40 %2F %3A"
+)
+
+
 @dataclass(frozen=True)
 class Address:
-    """A store's URL, as libpq reads it; `worker` names this process to the server."""
+    """A store's URL, as libpq reads it; `worker` names this process to the server.
 
-    url: str
+    `password_file` holds the password where the URL has none. It is read at each connection, so that the file may be
+    renewed.
+    """
+
+    url: str = field(repr=False)
     worker: str
+    password_file: str | None = field(default_factory=lambda: os.environ.get(PASSWORD_FILE) or None)
+
+    @cached_property
+    def _given(self) -> dict[str, Any]:
+        """INPUT_INVALID for a URL that libpq does not take, or takes for another one than was meant."""
+        try:
+            given = conninfo_to_dict(self.url)
+        except psycopg.ProgrammingError:
+            given = {"port": "?"}
+        # A password with an @ or a / in it is read as a host or a port; and what libpq says of it would quote it.
+        ports = str(given.get("port") or "").split(",")
+        if not all(port.isdecimal() or not port for port in ports) or "@" in str(given.get("host") or ""):
+            raise InvalidInput("INPUT_INVALID", f"store: {EXPECTED_URL}")
+        return given
 
     @cached_property
     def conninfo(self) -> str:
-        """INPUT_INVALID for a URL that libpq does not take."""
-        try:
-            given = conninfo_to_dict(self.url)
-        except psycopg.ProgrammingError as error:
-            raise InvalidInput("INPUT_INVALID", f"store: {' '.join(str(error).split())}") from None
+        """What the driver is given, less a password of the file."""
+        given = dict(self._given)
         session = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
         options = f"{given.pop('options', None) or ''} {session}".strip()
         defaults: dict[str, Any] = {
@@ -55,15 +78,33 @@ class Address:
     @cached_property
     def shown(self) -> str:
         """The URL without what only its owner shall see."""
-        given = conninfo_to_dict(self.url)
+        given = self._given
         host, port = given.get("host") or given.get("hostaddr") or "localhost", given.get("port") or 5432
         user = f"{given['user']}@" if given.get("user") else ""
         return f"postgresql://{user}{host}:{port}/{given.get('dbname') or given.get('user') or ''}"
 
+    def password(self) -> str | None:
+        """That of the URL, or of the file; StoreUnavailable where it cannot be read."""
+        if self._given.get("password") or self.password_file is None:
+            return self._given.get("password")
+        try:
+            with open(self.password_file, encoding="utf-8") as file:
+                return file.read().rstrip("\r\n")
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "it is no text"
+            raise StoreUnavailable(
+                f"cannot reach {self.shown}: {PASSWORD_FILE}: {self.password_file}: {why}"
+            ) from error
+
+    def full(self) -> str:
+        """All that the driver needs, for one connection."""
+        password = self.password()
+        return self.conninfo if password is None else make_conninfo(self.conninfo, password=password)
+
     def connect(self) -> psycopg.Connection[Any]:
         """A connection in autocommit mode, for one thread at a time; StoreUnavailable, StoreUnreadable."""
         try:
-            return psycopg.connect(self.conninfo, autocommit=True)
+            return psycopg.connect(self.full(), autocommit=True)
         except psycopg.Error as error:
             raise StoreUnavailable(f"cannot reach {self.shown}: {_reason(error)}") from error
 
