@@ -41,6 +41,13 @@ def open_sqlite(path: str | None, name: str) -> SQLiteStore:
         raise type(error)(*_opening(error, path)) from error
 
 
+def migrate(path: str) -> int | None:
+    """Bring a file to this release, or make it. Gives the version that was found, None where there was none."""
+    found = _check_file(Path(path).expanduser().absolute())
+    open_sqlite(path, "migrate").close()
+    return found
+
+
 def _open(database: str) -> SQLiteStore:
     # SQLite does not wait for others where a new file is switched to WAL, and many processes may open it at once.
     deadline = time.monotonic() + LOCK_TIMEOUT
@@ -59,19 +66,19 @@ def _opening(error: StoreUnavailable | StoreUnreadable, path: str | None) -> tup
     return (message,) if isinstance(error, StoreUnavailable) else (error.code, message)
 
 
-def _check_file(file: Path) -> None:
-    """Refuse what is not ours before anything is written to it."""
+def _check_file(file: Path) -> int | None:
+    """Refuse what is not ours before anything is written to it. Gives its version, None for an empty file or none."""
     if file.is_dir():
         raise StoreUnavailable(f"cannot open {file}: it is a folder")
     if not file.exists() or file.stat().st_size == 0:
-        return
+        return None
     try:
         with translated():
             connection = sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)
             try:
                 connection.execute("BEGIN")  # one view of it: another process may be making it just now
                 ours = connection.execute("PRAGMA application_id").fetchone()[0]
-                version = connection.execute("PRAGMA user_version").fetchone()[0]
+                version = int(connection.execute("PRAGMA user_version").fetchone()[0])
                 tables = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
             finally:
                 connection.close()
@@ -84,6 +91,7 @@ def _check_file(file: Path) -> None:
             "STORE_INVALID",
             f"{file} was written by a newer release (schema {version}, this one knows {SCHEMA_VERSION})",
         )
+    return version if tables else None
 
 
 def _upgrade(store: SQLiteStore) -> None:

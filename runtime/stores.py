@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from ..domain.errors import InvalidInput
 
@@ -34,19 +38,68 @@ def store_path(store: str) -> str | None:
     return store.removeprefix(_FILE) if store.startswith(_FILE) else None
 
 
+def shown_store(store: str) -> str:
+    """Where a PostgreSQL store is, for people: what only its owner shall see is left out."""
+    with driver():
+        from .postgres_url import Address
+    return Address(store, "").shown
+
+
+def without_password(store: str) -> str:
+    """The URL of a store less its passwords, for a command line that others may see."""
+    if not is_postgres(store):
+        return store
+    place, found, query = re.sub(r"^(\w+://[^:@/?]*):[^@/]*@", r"\1@", store).partition("?")
+    kept = [one for one in query.split("&") if unquote(one.partition("=")[0]) not in ("password", "sslpassword")]
+    return f"{place}?{'&'.join(kept)}" if found and kept else place
+
+
+def find_version(store: str) -> int | None:
+    """The version of the tables of a PostgreSQL store, None where there are none; makes none."""
+    with driver():
+        from .postgres_open import find
+        from .postgres_url import Address
+    return find(Address(store, "look"))
+
+
+def migrate_store(store: str) -> tuple[int | None, int | None]:
+    """Bring the tables to this release. Gives the version that was there, None for no tables, and the one that is there
+    now, None for a store that is made anew each time."""
+    if is_postgres(store):
+        with driver():
+            from . import postgres_open
+            from .postgres_sql import SCHEMA_VERSION
+            from .postgres_url import Address
+        return postgres_open.migrate(Address(store, "migrate")), SCHEMA_VERSION
+    path = store_path(store)
+    if path is None:
+        return None, None
+    from . import sqlite_open
+    from .sqlite_log import SCHEMA_VERSION as NOW
+
+    return sqlite_open.migrate(path), NOW
+
+
+@contextmanager
+def driver() -> Iterator[None]:
+    """INPUT_INVALID where PostgreSQL's driver is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise InvalidInput(
+            "INPUT_INVALID",
+            f"PostgreSQL needs a package ({error.name} is missing): pip install 'bread-runtime[postgres]'",
+        ) from error
+
+
 def open_store(
     store: str, worker: str, heartbeat: tuple[float, float], options: dict[str, Any]
 ) -> tuple[StoreJournal, Liveness]:
     """The journal of a store, and who is alive on it. Blocks; raises what keeps it from opening."""
     if is_postgres(store):
-        try:
+        with driver():
             from .heartbeat import Heartbeats
             from .postgres_journal import PostgresJournal
-        except ImportError as error:
-            raise InvalidInput(
-                "INPUT_INVALID",
-                f"PostgreSQL needs a package ({error.name} is missing): pip install 'bread-runtime[postgres]'",
-            ) from error
         journal = PostgresJournal(store, worker, **options)
         every, stale = heartbeat
         return journal, Heartbeats(journal.store.address, worker, every=every, stale=stale)

@@ -33,3 +33,8 @@ def store_at(place: Path) -> str:
 
 def in_schema(url: str, schema: str) -> str:
     return f"{url}?options={quote(f'-csearch_path={schema}')}"
+
+
+def with_password(url: str, password: str) -> str:
+    """The same store, of a URL that holds a password. The server asks nobody for one."""
+    return url.replace("bread@", f"bread:{quote(password, safe='')}@")

@@ -75,13 +75,36 @@ async def examine(place: Place, *, deep: bool) -> AsyncIterator[Finding]:
         else:
             yield warn("store", "not looked at, since what says where it is does not load")
     else:
-        if path is None:
-            yield ok("store", "memory, gone with each process")
-        else:
+        if path is not None:
             async for finding in database(place, path.expanduser().absolute(), deep=deep):
                 yield finding
+        elif place.is_memory:
+            yield ok("store", "memory, gone with each process")
+        else:
+            async for finding in postgres(place, deep=deep):
+                yield finding
     yield clock()
+    async for finding in bus(place):
+        yield finding
+
+
+async def bus(place: Place) -> AsyncIterator[Finding]:
+    """How processes hear of each other. A bus that is a server of its own is looked at here."""
     yield ok("transport", "in-process; processes on one store hear each other through it")
+
+
+async def postgres(place: Place, *, deep: bool) -> AsyncIterator[Finding]:
+    """A PostgreSQL store; what looks at it is imported where there is one."""
+    from ..stores import driver
+
+    try:
+        with driver():
+            from . import checks_postgres
+    except BreadError as error:
+        yield failed("store", error)
+        return
+    async for finding in checks_postgres.database(place, deep=deep):
+        yield finding
 
 
 # --- the installation
@@ -153,7 +176,8 @@ async def database(place: Place, file: Path, *, deep: bool) -> AsyncIterator[Fin
         yield failed("store", error, "give this user the right to, or choose another --store")
         return
     if _holds_something(file):
-        async for finding in contents(place, file, deep=deep):
+        to_do = "choose another --store; this file was not changed"
+        async for finding in contents(place, f"SQLite {file}, {_size_of(file)}", to_do, deep=deep):
             yield finding
     else:
         yield ok("store", f"SQLite {file}, which the first run makes")
@@ -161,7 +185,8 @@ async def database(place: Place, file: Path, *, deep: bool) -> AsyncIterator[Fin
     yield locks(folder)
 
 
-async def contents(place: Place, file: Path, *, deep: bool) -> AsyncIterator[Finding]:
+async def contents(place: Place, what: str, to_do: str = "", *, deep: bool) -> AsyncIterator[Finding]:
+    """What is in a store that is there. `to_do` is for one that cannot be read."""
     from ..app import Bread
 
     try:
@@ -170,11 +195,10 @@ async def contents(place: Place, file: Path, *, deep: bool) -> AsyncIterator[Fin
             runs = (await bread.list_runs(limit=1)).items
             report = await bread.check() if deep else None
     except BreadError as error:
-        to_do = "choose another --store; this file was not changed" if error.code == "STORE_INVALID" else ""
-        yield failed("store", error, to_do)
+        yield failed("store", error, to_do if error.code == "STORE_INVALID" else "")
         return
     count = f"{len(waiting.items)}{' or more' if waiting.next else ''}"
-    yield ok("store", f"SQLite {file}, {_size_of(file)}; questions that wait: {count}")
+    yield ok("store", f"{what}; questions that wait: {count}")
     ahead = max(((run.updated_at - datetime.now(UTC)).total_seconds() for run in runs), default=0.0)
     if ahead > SKEW_SECONDS:
         yield warn("clock", f"the newest run was changed {ahead:.0f} s from now", "set the clocks of the machines")

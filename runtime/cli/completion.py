@@ -66,7 +66,7 @@ def _agents(place: Place) -> Words:
 
 
 def _stored(place: Place, ask: Callable[[Bread], Coroutine[Any, Any, Words]]) -> Words:
-    if place.path is None or not os.path.getsize(place.path.expanduser()):  # nothing there: an OSError
+    if not _is_there(place):
         return []
 
     async def work() -> Words:
@@ -74,6 +74,15 @@ def _stored(place: Place, ask: Callable[[Bread], Coroutine[Any, Any, Words]]) ->
             return await ask(bread)
 
     return asyncio.run(work())
+
+
+def _is_there(place: Place) -> bool:
+    """Whether there is a store, which opening it would make."""
+    from ..stores import find_version
+
+    if place.path is not None:
+        return os.path.getsize(place.path.expanduser()) > 0  # an OSError where it is not
+    return not place.is_memory and find_version(place.store) is not None
 
 
 def _quietly(context: typer.Context, incomplete: str, find: Callable[[Place], Words]) -> Words:

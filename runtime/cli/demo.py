@@ -111,7 +111,7 @@ async def play(place: Place, *, by_itself: bool, composition: bool = False) -> i
     """The demonstration, at a terminal or by itself; that of a composition is always by itself. Gives the exit code."""
     database = place.path
     if database is None:
-        raise InvalidInput("INPUT_INVALID", "the demo needs a store that survives a process: sqlite:///path/to/file.db")
+        raise InvalidInput("INPUT_INVALID", "the demo needs a store in a file: --store sqlite:///path/to/file.db")
     database = database.expanduser().absolute()
     place.announce(MODEL)
     with _stage(database, alone=by_itself or composition):

@@ -77,11 +77,18 @@ class Place:
 
     @property
     def path(self) -> Path | None:
-        """The database file; None for a store in memory."""
+        """The database file; None for a store that is none: in memory, or PostgreSQL."""
         from ..stores import store_path
 
         path = store_path(self.store)
         return None if path is None else Path(path)
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether the store is gone with the process."""
+        from ..stores import is_postgres
+
+        return self.path is None and not is_postgres(self.store)
 
     @property
     def folder(self) -> Path | None:
@@ -158,19 +165,35 @@ class Place:
 
     def first_line(self, *more: str) -> str:
         """Where the data is, and how events travel."""
-        where = "data: memory, gone with this process"
+        return "  ".join((f"bread {_version()}", f"data: {self.where}", "bus: in-process", *more))
+
+    @property
+    def where(self) -> str:
+        """Where the data is, for people: without a password."""
         if self.path is not None:
-            where = f"data: SQLite {self.path}{'' if self.path.exists() else ' (new)'}"
-        return "  ".join((f"bread {_version()}", where, "bus: in-process", *more))
+            return f"SQLite {self.path}{'' if self.path.exists() else ' (new)'}"
+        if self.is_memory:
+            return "memory, gone with this process"
+        from ..stores import shown_store
+
+        return f"PostgreSQL {shown_store(self.store)}"
 
     def announce(self, *more: str) -> None:
         print(plain(self.first_line(*more)).replace("\n", " "), flush=True)
 
     def command(self, *words: str) -> str:
         """A command line for this place, to be pasted."""
-        options = {"--cwd": self._cwd, "--store": self._store, "--app": self.app}
+        options = {"--cwd": self._cwd, "--store": self._store_to_paste(), "--app": self.app}
         given = [word for option, value in options.items() if value for word in (option, value)]
         return shlex.join(["bread", *given, *words])
+
+    def _store_to_paste(self) -> str | None:
+        """No password stands in a command line: it comes from where it came from, or is asked of who pastes it."""
+        from ..stores import without_password
+
+        if self._store is None or (without := without_password(self._store)) == self._store:
+            return self._store
+        return None if os.environ.get("BREAD_STORE") == self._store else without
 
     def inside(self, folder: str, *words: str) -> str:
         """The same, for a folder that is no place yet."""
@@ -198,7 +221,11 @@ def _version() -> str:
 
 def _is_setting(name: str) -> bool:
     # The store and the app have options of their own.
-    return name.upper().startswith("BREAD_") and name.upper() not in ("BREAD_STORE", "BREAD_APP")
+    return name.upper().startswith("BREAD_") and name.upper() not in (
+        "BREAD_STORE",
+        "BREAD_STORE_PASSWORD_FILE",
+        "BREAD_APP",
+    )
 
 
 def see_working_folder() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ...domain.errors import BreadError
-from . import audit, build, chat, checkpoints, doctor, exits, invoke, loops, new, runs, server, sessions
+from . import audit, build, chat, checkpoints, doctor, exits, invoke, loops, migrate, new, runs, server, sessions
 from .output import lenient_streams
 from .place import Place
 
@@ -25,6 +25,7 @@ app.command("invoke")(invoke.invoke)
 app.command("new")(new.new)
 app.command("build")(build.build)
 app.command("doctor")(doctor.doctor)
+app.command("migrate")(migrate.migrate)
 app.command("start")(server.start)
 app.command("dev")(server.dev)
 app.add_typer(checkpoints.app, name="checkpoints")

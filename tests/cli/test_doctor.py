@@ -18,6 +18,7 @@ import pytest
 import cli_agents
 from bread import Bread
 from bread.runtime.cli import checks
+from bread.runtime.stores import EXPECTED
 from cli_kit import Done, Shell, error_line
 from folders import agent_py, write, write_agent
 
@@ -120,7 +121,7 @@ def test_everything_that_is_wrong_with_the_app(shell: Shell) -> None:
         ("fail", "model"),
         ("warn", "store"),
     ]
-    assert found[0]["detail"] == "bread.config.py:2: store: expected sqlite:///path/to/file.db or memory://"
+    assert found[0]["detail"] == f"bread.config.py:2: store: {EXPECTED}"
     assert found[2]["detail"].startswith("agents/broken/agent.py:4: the agent is called 'other'")
     assert "ANTHROPIC_API_KEY" in found[3]["detail"]
     assert error_line(done)[0] == "CONFIG_INVALID"
