@@ -63,7 +63,9 @@ class Heartbeats:
             self._thread.join(self._every)
 
     def may_act(self) -> bool:
-        return not self._lapsed and time.monotonic() - self._acknowledged < self._stale - self._every
+        # Whoever was once held back is told when it may go on: by the beat that arrives next.
+        self._lapsed |= time.monotonic() - self._acknowledged >= self._stale - self._every
+        return not self._lapsed
 
     def on_revived(self, call: Callable[[], object]) -> None:
         self._revived = call
@@ -116,10 +118,9 @@ class Heartbeats:
         if self._beats:
             rows = connection.execute(BEAT, {"worker": self._worker, "published": self.published()}).fetchall()
             # Its age counts from when it was sent: the database has it at that time or later.
-            lapsed = 0 < self._acknowledged < began - (self._stale - self._every)
-            self._lapsed |= lapsed
+            self._lapsed |= 0 < self._acknowledged <= began - (self._stale - self._every)
             self._acknowledged = began
-            if lapsed:
+            if self._lapsed:
                 self._revived()
         else:
             rows = connection.execute(LOOK).fetchall()
