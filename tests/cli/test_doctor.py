@@ -120,7 +120,7 @@ def test_everything_that_is_wrong_with_the_app(shell: Shell) -> None:
         ("fail", "model"),
         ("warn", "store"),
     ]
-    assert found[0]["detail"] == "bread.config.py:2: store: expected sqlite:///path/to/file.db or memory://"
+    assert found[0]["detail"].startswith("bread.config.py:2: store: expected sqlite:///path/to/file.db, postgresql://")
     assert found[2]["detail"].startswith("agents/broken/agent.py:4: the agent is called 'other'")
     assert "ANTHROPIC_API_KEY" in found[3]["detail"]
     assert error_line(done)[0] == "CONFIG_INVALID"
