@@ -16,13 +16,22 @@ from .output import console, print_json, print_table
 from .place import Place
 
 if TYPE_CHECKING:
-    from ..http.auth import Keys
+    from ..http.auth import Auth, Keys
 
 PORT = 7331
 Port = Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 takes a free one.")]
 Host = Annotated[str, typer.Option("--host", "-H", metavar="ADDRESS", help="Where to listen.")]
 KeysFile = Annotated[
     str, typer.Option("--keys", metavar="FILE", envvar="BREAD_KEYS", help="The API keys of those who may call.")
+]
+NamedKeys = Annotated[
+    str | None,
+    typer.Option(
+        "--keys",
+        metavar="FILE",
+        envvar="BREAD_KEYS",
+        help="The API keys of those who may call. Without it those of bread.keys, if it is there.",
+    ),
 ]
 OpenToAll = Annotated[
     bool, typer.Option("--open-to-all", help="Listen where others can call without asking who they are.")
@@ -34,7 +43,7 @@ def start(
     context: typer.Context,
     port: Port = PORT,
     host: Host = "127.0.0.1",
-    keys: KeysFile = DEFAULT_KEYS,
+    keys: NamedKeys = None,
     open_to_all: OpenToAll = False,
     cwd: Cwd = None,
 ) -> None:
@@ -49,12 +58,13 @@ def dev(
     context: typer.Context,
     port: Port = PORT,
     host: Host = "127.0.0.1",
-    keys: KeysFile = DEFAULT_KEYS,
+    keys: NamedKeys = None,
     cwd: Cwd = None,
 ) -> None:
     """Serve the HTTP API and begin anew whenever a file of the folder changes. Runs go on over that."""
     place: Place = context.obj
     watchfiles = _imported("watchfiles")
+    _auth(keys)  # what no change of the app mends is said at once
     place.announce("reloads on change")
     spec = {"store": place.store, "app": place.app, "host": host, "port": port, "keys": keys}
     watchfiles.run_process(
@@ -71,10 +81,18 @@ def _serve_again(spec: dict[str, Any]) -> None:
         exits.report(error.code, error.message)
 
 
-def _serve(place: Place, host: str, port: int, keys: str, open_to_all: bool) -> None:
-    http = _imported("bread.runtime.http.serve")
+def _auth(keys: str | None) -> Auth | None:
+    """What is asked of callers. Who names a file wants them asked: only the usual one may be missing."""
     auth = _imported("bread.runtime.http.auth")
-    asks = auth.Auth(keys=auth.Keys.load(Path(keys))) if os.path.exists(keys) else None
+    if keys is None and not os.path.exists(DEFAULT_KEYS):
+        return None
+    asks: Auth = auth.Auth(keys=auth.Keys.load(Path(keys or DEFAULT_KEYS), must_exist=True))
+    return asks
+
+
+def _serve(place: Place, host: str, port: int, keys: str | None, open_to_all: bool) -> None:
+    http = _imported("bread.runtime.http.serve")
+    asks = _auth(keys)
 
     def ready(address: str) -> None:
         who = "" if asks else "  without keys"

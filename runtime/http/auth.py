@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import secrets
+import shlex
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from inspect import isawaitable
@@ -107,9 +108,12 @@ class Keys:
     known: dict[str, tuple[str, tuple[Role, ...]]] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, file: Path) -> Keys:
-        """The keys of a file; CONFIG_INVALID for one of another shape."""
+    def load(cls, file: Path, *, must_exist: bool = False) -> Keys:
+        """The keys of a file; CONFIG_INVALID for one of another shape, and for one that is missing but must exist."""
         if not file.exists():
+            if must_exist:
+                make = f"bread keys add NAME --role ROLE --keys {shlex.quote(str(file))}"
+                raise InvalidInput("CONFIG_INVALID", f"{file}: there is no such file of keys; to make it: {make}")
             return cls(file)
         try:
             given = json.loads(file.read_text())

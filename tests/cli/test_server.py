@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -26,20 +25,19 @@ clerk = define_agent("clerk", model=ScriptedModel([[call("human_ask")], [text("W
 """
 
 
-def command(folder: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
+def command(folder: Path, *words: str, **env: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "bread.runtime.cli", "--app", "app:clerk", *words],
         cwd=folder,
-        env=environment(),
+        env=environment(**env),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        **options,
     )
 
 
-def done(folder: Path, *words: str) -> tuple[int, str, str]:
-    process = command(folder, *words)
+def done(folder: Path, *words: str, **env: str) -> tuple[int, str, str]:
+    process = command(folder, *words, **env)
     out, err = process.communicate(timeout=PATIENCE)
     return process.returncode, out, err
 
@@ -132,6 +130,18 @@ def test_keys(folder: Path) -> None:
     # A file without keys lets nobody in: it does not open the door for all.
     with served(folder, "start") as (_, url):
         assert httpx2.get(f"{url}/agents", trust_env=False).status_code == 401
+
+
+@pytest.mark.parametrize("verb", ["start", "dev"])
+@pytest.mark.parametrize("way", ["option", "variable", "usual name"])
+def test_a_file_of_keys_that_is_named_has_to_be_there(folder: Path, verb: str, way: str) -> None:
+    """B148: a name with a slip in it does not open the door for all; the error says how to make the file."""
+    name = "bread.keys" if way == "usual name" else "slip.keys"
+    words = [] if way == "variable" else ["--keys", name]
+    env = {"BREAD_KEYS": name} if way == "variable" else {}
+    code, _, err = done(folder, verb, "-p", "0", *words, **env)
+    make = f"bread keys add NAME --role ROLE --keys {name}"
+    assert (code, err) == (1, f"CONFIG_INVALID: {name}: there is no such file of keys; to make it: {make}\n")
 
 
 def test_a_change_begins_anew(folder: Path) -> None:
