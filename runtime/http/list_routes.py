@@ -116,15 +116,18 @@ def list_routes(bread: Bread, auth: Auth) -> APIRouter:
     async def delete_session(request: Request, session_id: Id) -> dict[str, bool]:
         """Erase a session and all that it owns; also one that is not there."""
         caller = await auth.admit(request, "admin")
+        await auth.check_session(caller, "admin", bread, session_id)
         await bread.sessions.delete(session_id, by=caller.principal)
         return {"ok": True}
 
     @routes.post("/sessions/cleanup")
     async def cleanup(request: Request, body: CleanupBody) -> dict[str, int]:
-        """Delete idle sessions."""
-        await auth.admit(request, "admin")
+        """Delete idle sessions; those that the caller may not delete stay."""
+        caller = await auth.admit(request, "admin")
         age = None if body.older_than_days is None else timedelta(days=body.older_than_days)
-        return {"deleted": await bread.sessions.cleanup(older_than=age, tags=body.tags)}
+        may = partial(auth.allows, caller, "admin") if auth.authorize else None
+        deleted = await bread.sessions.cleanup(older_than=age, tags=body.tags, only=may, by=caller.principal)
+        return {"deleted": deleted}
 
     @routes.get("/loops")
     async def list_loops(

@@ -34,6 +34,7 @@ def run_routes(bread: Bread, auth: Auth) -> APIRouter:
     ) -> Response:
         """Run an agent; the stream goes to its next rest or its end. Leaving it does not touch the run."""
         caller = await auth.admit(request, "run", partial(agent_of, bread, agent_id))
+        await auth.check_session(caller, "run", bread, body.session.id)
         handle = bread.run(
             agent_id,
             body.input,
@@ -52,6 +53,7 @@ def run_routes(bread: Bread, auth: Auth) -> APIRouter:
     ) -> Response:
         """Run a pipeline, as an agent is run."""
         caller = await auth.admit(request, "run", partial(pipeline_of, pipeline_id))
+        await auth.check_session(caller, "run", bread, body.session.id)
         handle = bread.run_pipeline(
             pipeline_id,
             body.input,
