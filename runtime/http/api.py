@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache, partial
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from starlette.responses import Response
@@ -17,14 +18,19 @@ from .list_routes import list_routes
 from .metrics import CONTENT_TYPE, Metrics
 from .openapi import describe
 from .run_routes import run_routes
+from .streams import KEEP_ALIVE
 
 BODY_LIMIT = 1_000_000
+ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorBody}, "5XX": {"model": ErrorBody}}
 
 
-def create_api(bread: Bread, *, auth: Auth | None = None, body_limit: int = BODY_LIMIT) -> FastAPI:
+def create_api(
+    bread: Bread, *, auth: Auth | None = None, body_limit: int = BODY_LIMIT, keep_alive: float = KEEP_ALIVE
+) -> FastAPI:
     """The API of a Bread, for any ASGI server that keeps the lifespan protocol: it opens the Bread and closes it.
 
-    Without `auth` nobody is asked who they are.
+    Without `auth` nobody is asked who they are. `body_limit` is in bytes, `keep_alive` in seconds: streams that are
+    silent for so long say that they are still there.
     """
 
     @asynccontextmanager
@@ -32,11 +38,11 @@ def create_api(bread: Bread, *, auth: Auth | None = None, body_limit: int = BODY
         async with bread:
             yield
 
-    app = FastAPI(title="bread", lifespan=life, docs_url=None, redoc_url=None, responses={"4XX": {"model": ErrorBody}})
+    app = FastAPI(title="bread", lifespan=life, docs_url=None, redoc_url=None, responses=ERRORS)
     app.add_middleware(BodyLimit, limit=body_limit)
     add_handlers(app)
     asked = auth or Auth()
-    for routes in (run_routes(bread, asked), list_routes(bread, asked), _health(bread, asked)):
+    for routes in (run_routes(bread, asked, keep_alive), list_routes(bread, asked), _health(bread, asked)):
         app.include_router(routes)
     app.openapi = describe(app)  # type: ignore[method-assign]
     return app

@@ -64,6 +64,12 @@ class CleanupBody(Body):
     tags: dict[str, str] = {}
 
 
+class AcceptedBody(BaseModel):
+    """A run that was begun: `GET /runs/{runId}/stream` shows it."""
+
+    run_id: str = Field(alias="runId")
+
+
 class ErrorPart(BaseModel):
     """`code` is what programs match on; `details` has what a program needs."""
 

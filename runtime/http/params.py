@@ -13,7 +13,7 @@ from ...projections.lists import Page
 from ..agents import Agent
 from ..app import Bread
 from .auth import Auth, Caller
-from .bodies import ErrorBody
+from .bodies import AcceptedBody
 
 Id = Annotated[str, Path()]
 Filter = Annotated[str | None, Query()]
@@ -21,13 +21,14 @@ Tag = Annotated[str, Query(pattern=r"^[^:]{1,200}:[\s\S]{1,200}$", description="
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Key = Annotated[str | None, Header(alias="Idempotency-Key")]
 Prefer = Annotated[str, Header()]
+_RUN_ID = {"X-Run-Id": {"description": "The run whose stream this is.", "schema": {"type": "string"}}}
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "A stream of crumbs, as server-sent events or as JSON lines.",
         "content": {"text/event-stream": {}, "application/x-ndjson": {}},
+        "headers": _RUN_ID,
     },
-    202: {"description": "It was begun (`Prefer: respond-async`)."},
-    422: {"model": ErrorBody},
+    202: {"description": "It was begun (`Prefer: respond-async`).", "model": AcceptedBody, "headers": _RUN_ID},
 }
 
 
@@ -37,7 +38,7 @@ async def page_for(auth: Auth, caller: Caller, page: Page[Any]) -> dict[str, Any
 
 
 def wants_no_stream(prefer: str) -> bool:
-    return "respond-async" in prefer
+    return "respond-async" in (one.partition(";")[0].strip().lower() for one in prefer.split(","))
 
 
 def accepted(run_id: str) -> Response:

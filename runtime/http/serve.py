@@ -15,6 +15,7 @@ from ...domain.errors import InvalidInput
 from ..app import Bread
 from .api import BODY_LIMIT, create_api
 from .auth import Auth
+from .streams import KEEP_ALIVE
 
 STOP_SECONDS = 2
 BACKLOG = 2048
@@ -29,6 +30,7 @@ def serve(
     open_to_all: bool = False,
     ready: Callable[[str], None] = lambda address: None,
     body_limit: int = BODY_LIMIT,
+    keep_alive: float = KEEP_ALIVE,
 ) -> None:
     """Serve until SIGINT or SIGTERM. Open streams are ended, outcomes under way are committed, runs are given back.
 
@@ -44,7 +46,7 @@ def serve(
         )
     with _listening(host, port) as listening, _quiet_stop():
         config = uvicorn.Config(
-            create_api(bread, auth=auth, body_limit=body_limit),
+            create_api(bread, auth=auth, body_limit=body_limit, keep_alive=keep_alive),
             lifespan="off",
             timeout_graceful_shutdown=STOP_SECONDS,
             log_level="warning",

@@ -92,6 +92,36 @@ async def test_a_client_need_not_wait(client: AsyncClient) -> None:
     assert (await client.get(f"/runs/{run_id}")).json()["output"] == "Noted."
 
 
+@pytest.mark.parametrize("prefer", ["", "respond-async", "wait=5, Respond-Async"])
+async def test_the_run_that_an_answer_names_is_the_one_whose_stream_goes_on(client: AsyncClient, prefer: str) -> None:
+    """B139, B141, B134: with a stream or without, also where a child asked: the root, whose stream the answer's is."""
+    asked = (await run(client, "/agents/boss/run", {"input": "go"}))[-1]["payload"]
+    assert asked["runId"] != asked["rootRunId"]
+    body = {"response": "yes"}
+    got = await client.post(f"/resume/{asked['checkpointId']}", json=body, headers={"Prefer": prefer})
+    run_id = got.headers["x-run-id"]
+    assert run_id == asked["rootRunId"]
+    if prefer:
+        assert (got.status_code, got.json(), got.headers["location"]) == (202, {"runId": run_id}, f"/runs/{run_id}")
+    else:
+        assert got.status_code == 200
+    found = await watched(client, run_id, **{"Last-Event-ID": asked["cursor"]})
+    assert [event["payload"]["output"] for event in found if event["type"] == "agent:run:end"][-1] == "Led."
+    if not prefer:
+        assert all(f"id: {event['id']}\r\n" in got.text for event in found if event["type"] == "agent:run:end")
+
+
+async def test_a_retry_names_its_run(client: AsyncClient) -> None:
+    """B139, B18: as a run does."""
+    failed = (await run(client, "/agents/broken/run", {"input": "go"}))[-1]["payload"]
+    path = f"/runs/{failed['runId']}"
+    for prefer, status in (("", 200), ("respond-async", 202)):
+        got = await client.post(f"{path}/retry", headers={"Prefer": prefer})
+        assert (got.status_code, got.headers["x-run-id"]) == (status, failed["runId"])
+        assert (await watched(client, failed["runId"]))[-1]["type"] == "agent:error"
+    assert (got.json(), got.headers["location"]) == ({"runId": failed["runId"]}, path)
+
+
 @pytest.mark.parametrize("way", ["header", "body"])
 async def test_the_same_key_is_the_same_run(client: AsyncClient, way: str) -> None:
     """B55, B139: and the same key with another body is refused."""
