@@ -316,6 +316,8 @@ def list_runs(cursor: sqlite3.Cursor, *, tenant: str, filters: Filters, limit: i
         where.append(f"{column} = ?")
         values.append(value)
     if before is not None:
+        if not before.startswith("run_") or before == "run_":
+            raise InvalidInput("INPUT_INVALID", f"cursor {before!r}: expected the `next` of an earlier page")
         where.append("id < ?")
         values.append(before)
     cursor.execute(f"{_RUN} WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?", (*values, limit + 1))

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache, partial
-from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from ..app import Bread
 from .auth import Auth
-from .bodies import ErrorBody
 from .errors import BodyLimit, add_handlers
 from .list_routes import list_routes
 from .metrics import CONTENT_TYPE, Metrics
 from .openapi import describe
+from .params import errors
 from .run_routes import run_routes
 from .streams import KEEP_ALIVE
 
 BODY_LIMIT = 1_000_000
-ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorBody}, "5XX": {"model": ErrorBody}}
 
 
 def create_api(
@@ -38,7 +36,7 @@ def create_api(
         async with bread:
             yield
 
-    app = FastAPI(title="bread", lifespan=life, docs_url=None, redoc_url=None, responses=ERRORS)
+    app = FastAPI(title="bread", lifespan=life, docs_url=None, redoc_url=None)
     app.add_middleware(BodyLimit, limit=body_limit)
     add_handlers(app)
     asked = auth or Auth()
@@ -52,7 +50,7 @@ def _health(bread: Bread, auth: Auth) -> APIRouter:
     routes = APIRouter(tags=["health"])
     measured = cache(partial(Metrics, bread))  # made when they are first asked for, of a Bread that is open by then
 
-    @routes.get("/metrics", response_class=Response)
+    @routes.get("/metrics", response_class=PlainTextResponse, responses=errors(401, 403, 500, 503))
     async def metrics(request: Request) -> Response:
         """Runs by state, pending questions, commits and their latency, observers, how long people take."""
         await auth.admit(request, "observe")
@@ -63,7 +61,7 @@ def _health(bread: Bread, auth: Auth) -> APIRouter:
         """Whether the process answers."""
         return {"ok": True}
 
-    @routes.get("/readyz")
+    @routes.get("/readyz", responses=errors(503))
     async def ready() -> dict[str, bool]:
         """Whether the store answers."""
         await bread.list_runs(limit=1)

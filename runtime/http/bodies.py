@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.alias_generators import to_camel
+
+T = TypeVar("T")
 
 
 class Body(BaseModel):
@@ -68,6 +70,22 @@ class AcceptedBody(BaseModel):
     """A run that was begun: `GET /runs/{runId}/stream` shows it."""
 
     run_id: str = Field(alias="runId")
+
+
+class AgentBody(BaseModel):
+    """An agent of the process. `outputFormat` is `text`, or the JSON schema of its output."""
+
+    id: str
+    model: str
+    output_format: str | dict[str, Any] = Field(alias="outputFormat")
+    tools: list[str]
+
+
+class PageBody(BaseModel, Generic[T]):
+    """A page of a list; `next` is the cursor of the following one, null on the last."""
+
+    items: list[T]
+    next: str | None
 
 
 class ErrorPart(BaseModel):

@@ -16,12 +16,12 @@ from ..composing import Pipeline
 from ..handles import RunHandle
 from .auth import Auth, Caller
 from .bodies import AnswerBody, CancelBody, PipelineBody, RetryBody, RunBody
-from .params import STREAM, Filter, Id, Key, Prefer, accepted, agent_of, wants_no_stream
+from .params import ALWAYS, BEGUN, STREAM, WATCHED, Filter, Id, Key, Prefer, accepted, agent_of, errors, wants_no_stream
 from .streams import stream_of
 
 
 def run_routes(bread: Bread, auth: Auth, keep_alive: float) -> APIRouter:
-    routes = APIRouter(tags=["runs"])
+    routes = APIRouter(tags=["runs"], responses=ALWAYS)
 
     async def told(request: Request, handle: RunHandle, prefer: str = "") -> Response:
         """What a client gets of a run, by the same beginning: its stream, or its id alone."""
@@ -34,7 +34,7 @@ def run_routes(bread: Bread, auth: Auth, keep_alive: float) -> APIRouter:
             raise NotFound("PIPELINE_NOT_FOUND", f"no pipeline {pipeline_id!r}")
         return bread.pipelines[pipeline_id]
 
-    @routes.post("/agents/{agent_id}/run", responses=STREAM)
+    @routes.post("/agents/{agent_id}/run", responses=STREAM | BEGUN)
     async def run_agent(
         request: Request, agent_id: Id, body: RunBody, key: Key = None, prefer: Prefer = ""
     ) -> Response:
@@ -53,7 +53,7 @@ def run_routes(bread: Bread, auth: Auth, keep_alive: float) -> APIRouter:
         )
         return await told(request, handle, prefer)
 
-    @routes.post("/pipelines/{pipeline_id}/run", responses=STREAM)
+    @routes.post("/pipelines/{pipeline_id}/run", responses=STREAM | BEGUN)
     async def run_pipeline(
         request: Request, pipeline_id: Id, body: PipelineBody, key: Key = None, prefer: Prefer = ""
     ) -> Response:
@@ -70,7 +70,7 @@ def run_routes(bread: Bread, auth: Auth, keep_alive: float) -> APIRouter:
         )
         return await told(request, handle, prefer)
 
-    @routes.post("/resume/{checkpoint_id}", responses=STREAM)
+    @routes.post("/resume/{checkpoint_id}", responses=STREAM | BEGUN)
     async def resume(
         request: Request, checkpoint_id: Id, body: AnswerBody, key: Key = None, prefer: Prefer = ""
     ) -> Response:
@@ -85,7 +85,7 @@ def run_routes(bread: Bread, auth: Auth, keep_alive: float) -> APIRouter:
         )
         return await told(request, handle, prefer)
 
-    @routes.get("/runs/{run_id}/stream", responses=STREAM)
+    @routes.get("/runs/{run_id}/stream", responses=WATCHED)
     async def watch(
         request: Request,
         run_id: Id,
@@ -102,14 +102,14 @@ def run_routes(bread: Bread, auth: Auth, keep_alive: float) -> APIRouter:
             raise InvalidInput("PROTOCOL_DECODE_ERROR", error.message) from None
         return await told(request, bread.observe(run_id, after=cursor, until=until))
 
-    @routes.post("/runs/{run_id}/cancel")
+    @routes.post("/runs/{run_id}/cancel", responses=errors(404, 409, 413))
     async def cancel(request: Request, run_id: Id, body: CancelBody | None = None) -> dict[str, str]:
         """Stop a run and all that is below it. One that has ended stays as it is."""
         caller = await auth.admit(request, "run", partial(bread.get_run, run_id))
         reason = (body or CancelBody()).reason
         return {"runId": run_id, "status": await bread.cancel(run_id, reason=reason, by=caller.principal)}
 
-    @routes.post("/runs/{run_id}/retry", responses=STREAM)
+    @routes.post("/runs/{run_id}/retry", responses=STREAM | BEGUN)
     async def retry(request: Request, run_id: Id, body: RetryBody | None = None, prefer: Prefer = "") -> Response:
         """Let a failed run go on from where it failed."""
         caller = await auth.admit(request, "run", partial(bread.get_run, run_id))

@@ -223,6 +223,28 @@ async def test_the_hook_is_asked_about_the_session_that_a_run_names(keys: Keys) 
         assert (await client.delete("/sessions/ann-3", headers=ann)).json() == {"ok": True}
 
 
+async def test_what_the_hook_hides_leaves_no_hole_in_a_page(keys: Keys) -> None:
+    """B137, B149: a page is full as long as there is more; the pages are the list, each record once."""
+
+    def third(caller: Caller, action: str, subject: Any) -> bool:
+        return not isinstance(subject, Session) or int(subject.id) % 3 == 0
+
+    async with calling(Auth(authorize=third)) as client:
+        for number in range(100, 130):
+            body = {"input": "go", "session": {"id": f"{number}"}}
+            assert (await client.post("/agents/echo/run", json=body)).status_code == 200
+        sizes: list[int] = []
+        seen: list[str] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            page = (await client.get("/sessions", params={"limit": 4, "cursor": cursor})).json()
+            sizes.append(len(page["items"]))
+            seen += [one["id"] for one in page["items"]]
+            cursor = page["next"]
+    assert seen == [f"{number}" for number in range(100, 130) if number % 3 == 0]
+    assert sizes == [4, 4, 2]
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.test"])  # noqa: S104
 def test_nobody_listens_for_all_by_accident(host: str) -> None:
     """B148: an address that others reach, without keys."""

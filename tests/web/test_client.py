@@ -96,7 +96,9 @@ def test_each_error_comes_back_as_what_it_was() -> None:
         if status == 500:
             continue
         seen.add(given.code)
-        response = httpx2.Response(status, content=told(status, given.code, given.message, dict(given.details)).body)
+        response = httpx2.Response(
+            status, content=bytes(told(status, given.code, given.message, dict(given.details)).body)
+        )
         with refused(given.code) as caught:
             check(response)
         assert type(caught.value) is type(given), given.code

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import Any
 
 import pytest
 from httpx2 import AsyncClient
@@ -318,50 +317,3 @@ async def test_metrics(client: AsyncClient) -> None:
     while last["bread_human_wait_seconds_count"] == before["bread_human_wait_seconds_count"]:
         last = await measured()
     assert last["bread_checkpoints_pending"] == before["bread_checkpoints_pending"]
-
-
-# --- errors -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "expected"),
-    [
-        ("/agents/nope/run", {"input": 1}, (404, "AGENT_NOT_FOUND")),
-        ("/agents/typed/run", {"input": {}}, (422, "INPUT_INVALID")),
-        ("/agents/clerk/run", {}, (422, "INPUT_INVALID")),
-        ("/agents/clerk/run", {"input": 1, "inputs": 2}, (422, "INPUT_INVALID")),
-        ("/agents/clerk/run", {"input": 1, "skill": "nope"}, (404, "SKILL_NOT_FOUND")),
-        ("/agents/clerk/run", [], (422, "INPUT_INVALID")),
-        ("/resume/nope", {"response": 1}, (404, "CHECKPOINT_NOT_FOUND")),
-        ("/runs/nope/cancel", {}, (404, "RUN_NOT_FOUND")),
-        ("/runs/nope/retry", {}, (404, "RUN_NOT_FOUND")),
-        ("/sessions/cleanup", {"olderThanDays": "x"}, (422, "INPUT_INVALID")),
-        ("/sessions/cleanup", {"olderThanDays": 1e18}, (422, "INPUT_INVALID")),
-        ("/nope", {}, (404, "NOT_FOUND")),
-        ("/agents", {}, (405, "METHOD_NOT_ALLOWED")),
-    ],
-)
-async def test_errors_are_statuses(client: AsyncClient, path: str, body: Any, expected: tuple[int, str]) -> None:
-    """B139, B141, B147: before any stream opens, in one shape."""
-    assert error(await client.post(path, json=body)) == expected
-
-
-async def test_what_is_no_json(client: AsyncClient) -> None:
-    """B147."""
-    headers = {"content-type": "application/json"}
-    got = await client.post("/agents/clerk/run", content=b'{"input": ', headers=headers)
-    assert error(got) == (422, "INPUT_INVALID")
-
-
-@pytest.mark.parametrize("chunked", [False, True])
-async def test_a_body_has_a_limit(client: AsyncClient, chunked: bool) -> None:
-    """B146: whether its length was said or not; nothing is begun."""
-    body = json.dumps({"input": "x" * 20_000}).encode()
-
-    async def pieces() -> Any:
-        for start in range(0, len(body), 1000):
-            yield body[start : start + 1000]
-
-    headers = {"content-type": "application/json"}
-    got = await client.post("/agents/echo/run", content=pieces() if chunked else body, headers=headers)
-    assert error(got) == (413, "BODY_TOO_LARGE")
