@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import cache, partial
 
 from fastapi import APIRouter, FastAPI, Request
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse, Response
 
 from ..app import Bread
+from ..origins import check_origins
 from .auth import Auth
 from .errors import BodyLimit, add_handlers
 from .list_routes import list_routes
@@ -20,16 +22,25 @@ from .run_routes import run_routes
 from .streams import KEEP_ALIVE
 
 BODY_LIMIT = 1_000_000
+SENT_BY_PAGES = ("Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID", "Prefer")
 
 
 def create_api(
-    bread: Bread, *, auth: Auth | None = None, body_limit: int = BODY_LIMIT, keep_alive: float = KEEP_ALIVE
+    bread: Bread,
+    *,
+    auth: Auth | None = None,
+    cors: Iterable[str] = (),
+    body_limit: int = BODY_LIMIT,
+    keep_alive: float = KEEP_ALIVE,
 ) -> FastAPI:
     """The API of a Bread, for any ASGI server that keeps the lifespan protocol: it opens the Bread and closes it.
 
-    Without `auth` nobody is asked who they are. `body_limit` is in bytes, `keep_alive` in seconds: streams that are
-    silent for so long say that they are still there.
+    Without `auth` nobody is asked who they are. `cors` are the origins whose pages may call from a browser, `*` all of
+    them; without one it is none, and none ever calls with cookies: callers say who they are by a header. `body_limit`
+    is in bytes, `keep_alive` in seconds: streams that are silent for so long say that they are still there. Raises
+    INPUT_INVALID for an origin that is none.
     """
+    origins = check_origins(cors)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
@@ -38,6 +49,14 @@ def create_api(
 
     app = FastAPI(title="bread", lifespan=life, docs_url=None, redoc_url=None)
     app.add_middleware(BodyLimit, limit=body_limit)
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=("GET", "POST", "DELETE"),
+            allow_headers=SENT_BY_PAGES,
+            expose_headers=("X-Run-Id", "Location"),
+        )
     add_handlers(app)
     asked = auth or Auth()
     for routes in (run_routes(bread, asked, keep_alive), list_routes(bread, asked), _health(bread, asked)):

@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -27,6 +27,7 @@ def serve(
     port: int,
     *,
     auth: Auth | None = None,
+    cors: Iterable[str] = (),
     open_to_all: bool = False,
     ready: Callable[[str], None] = lambda address: None,
     body_limit: int = BODY_LIMIT,
@@ -34,9 +35,9 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM. Open streams are ended, outcomes under way are committed, runs are given back.
 
-    `port` 0 takes a free one; `ready` is told the address. Raises INPUT_INVALID for an address that cannot be listened
-    on, or that others can reach while nobody is asked who they are, unless it is `open_to_all`; and what keeps the
-    store from opening.
+    `port` 0 takes a free one; `ready` is told the address; the rest is as of `create_api`. Raises INPUT_INVALID for an
+    address that cannot be listened on, or that others can reach while nobody is asked who they are, unless it is
+    `open_to_all`; and what keeps the store from opening.
     """
     if not open_to_all and not is_loopback(host) and not (auth and auth.asks):
         raise InvalidInput(
@@ -46,7 +47,7 @@ def serve(
         )
     with _listening(host, port) as listening, _quiet_stop():
         config = uvicorn.Config(
-            create_api(bread, auth=auth, body_limit=body_limit, keep_alive=keep_alive),
+            create_api(bread, auth=auth, cors=cors, body_limit=body_limit, keep_alive=keep_alive),
             lifespan="off",
             timeout_graceful_shutdown=STOP_SECONDS,
             log_level="warning",

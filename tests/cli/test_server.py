@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx2
@@ -33,6 +34,7 @@ def command(folder: Path, *words: str, **env: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
 
 
@@ -57,7 +59,8 @@ def served(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], s
     try:
         yield process, address(process)
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # `dev` has a process of its own for each life
         process.communicate()
 
 
@@ -142,6 +145,30 @@ def test_a_file_of_keys_that_is_named_has_to_be_there(folder: Path, verb: str, w
     code, _, err = done(folder, verb, "-p", "0", *words, **env)
     make = f"bread keys add NAME --role ROLE --keys {name}"
     assert (code, err) == (1, f"CONFIG_INVALID: {name}: there is no such file of keys; to make it: {make}\n")
+
+
+@pytest.mark.parametrize("verb", ["start", "dev"])
+@pytest.mark.parametrize("way", ["option", "file", "both"])
+def test_origins_of_pages(folder: Path, verb: str, way: str) -> None:
+    """B148, B155: those of --cors, else of bread.config.py."""
+    if way != "option":
+        (folder / "bread.config.py").write_text(
+            "from bread import Config\n\nconfig = Config(cors=['https://file.example'])\n"
+        )
+    words = [] if way == "file" else ["--cors", "https://a.example", "--cors", "https://b.example"]
+    with served(folder, verb, *words) as (_, url):
+        for origin in ("https://a.example", "https://b.example", "https://file.example"):
+            got = httpx2.get(f"{url}/agents", headers={"Origin": origin}, trust_env=False)
+            expected = origin if ("file" in origin) == (way == "file") else None
+            assert got.headers.get("access-control-allow-origin") == expected
+
+
+@pytest.mark.parametrize("verb", ["start", "dev"])
+def test_what_is_no_origin(folder: Path, verb: str) -> None:
+    """B155, B148."""
+    code, _, err = done(folder, verb, "-p", "0", "--cors", "app.example")
+    assert code == 1
+    assert err.startswith("INPUT_INVALID: cors 'app.example': expected scheme://host[:port]")
 
 
 def test_a_change_begins_anew(folder: Path) -> None:
