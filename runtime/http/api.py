@@ -13,6 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 from ..app import Bread
 from ..origins import check_origins
 from .auth import Auth
+from .docs_page import add_docs_page
 from .errors import BodyLimit, add_handlers
 from .list_routes import list_routes
 from .metrics import CONTENT_TYPE, Metrics
@@ -61,7 +62,8 @@ def create_api(
     asked = auth or Auth()
     for routes in (run_routes(bread, asked, keep_alive), list_routes(bread, asked), _health(bread, asked)):
         app.include_router(routes)
-    app.openapi = describe(app)  # type: ignore[method-assign]
+    add_docs_page(app)
+    app.openapi = describe(app, asks=asked.asks)  # type: ignore[method-assign]
     return app
 
 
