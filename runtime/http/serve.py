@@ -45,7 +45,7 @@ def serve(
             f"{host} can be reached by others, and nobody would be asked who they are: make keys (bread keys add), "
             "or say --open-to-all",
         )
-    with _listening(host, port) as listening, _quiet_stop():
+    with listen(host, port) as listening, _quiet_stop():
         config = uvicorn.Config(
             create_api(bread, auth=auth, cors=cors, body_limit=body_limit, keep_alive=keep_alive),
             lifespan="off",
@@ -64,7 +64,8 @@ async def _serve(bread: Bread, server: uvicorn.Server, listening: socket.socket,
 
 
 @contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
+def listen(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket that listens; INPUT_INVALID where that is not to be had."""
     # Who connects before the server takes connections waits in the backlog.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -73,6 +74,9 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         why = str(error.strerror).partition(" (while")[0]
         raise InvalidInput("INPUT_INVALID", f"cannot listen on {host} port {port}: {why}") from error
     with listening:
+        # Its connections inherit it. asyncio does not see that this is TCP, and would leave each answer on a connection
+        # that is kept to wait 40 ms for the client's acknowledgement of its first half.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield listening
 
 
