@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.alias_generators import to_camel
 
 T = TypeVar("T")
+_Short = Annotated[str, Field(min_length=1, max_length=200)]
+Tags = Annotated[dict[_Short, _Short], Field(max_length=32)]
 
 
 class Body(BaseModel):
-    """Base of what is sent: an unknown field is an error, since nobody would notice that it does nothing."""
+    """Base of what is sent: an unknown field is an error, since nobody would notice that it does nothing, and so is
+    `false` for a number: it would be a 0."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", strict=True)
 
 
 class SessionBody(Body):
     """The session that a run belongs to: an id that may exist already, and tags for a new one."""
 
     id: str | None = None
-    tags: dict[str, str] = {}
+    tags: Tags = {}
 
 
 class PipelineBody(Body):
@@ -63,7 +66,7 @@ class CleanupBody(Body):
     """Which sessions are deleted: idle for so many days, and with all of the tags. Without days none is."""
 
     older_than_days: float | None = Field(default=None, ge=0, le=36_500)
-    tags: dict[str, str] = {}
+    tags: Tags = {}
 
 
 class AcceptedBody(BaseModel):

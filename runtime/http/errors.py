@@ -54,6 +54,8 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def of_http(request: Request, error: HTTPException) -> JSONResponse:
+        if error.status_code == 400:  # a body that is no JSON at all is none that does not fit
+            return told(422, "INPUT_INVALID", str(error.detail))
         code = OF_STATUS.get(error.status_code, "INPUT_INVALID")
         headers = {"Allow": ", ".join(_allowed(app, request))} if error.status_code == 405 else error.headers
         return told(error.status_code, code, str(error.detail), headers=headers)

@@ -26,6 +26,9 @@ from web.kit import error, run
         ("/runs/nope/retry", {}, (404, "RUN_NOT_FOUND")),
         ("/sessions/cleanup", {"olderThanDays": "x"}, (422, "INPUT_INVALID")),
         ("/sessions/cleanup", {"olderThanDays": 1e18}, (422, "INPUT_INVALID")),
+        ("/sessions/cleanup", {"olderThanDays": False}, (422, "INPUT_INVALID")),
+        ("/sessions/cleanup", {"olderThanDays": "0"}, (422, "INPUT_INVALID")),
+        ("/agents/clerk/run", {"input": 1, "maxSteps": True}, (422, "INPUT_INVALID")),
         ("/nope", {}, (404, "NOT_FOUND")),
         ("/agents", {}, (405, "METHOD_NOT_ALLOWED")),
     ],
@@ -72,10 +75,11 @@ async def test_a_cursor_of_another_shape(client: AsyncClient, path: str, cursor:
     ).validate(got.json())
 
 
-async def test_what_is_no_json(client: AsyncClient) -> None:
+@pytest.mark.parametrize("content", [b'{"input": ', b"\xff\xfe", b"", b"input=1"])
+async def test_what_is_no_json(client: AsyncClient, content: bytes) -> None:
     """B147."""
     headers = {"content-type": "application/json"}
-    got = await client.post("/agents/clerk/run", content=b'{"input": ', headers=headers)
+    got = await client.post("/agents/clerk/run", content=content, headers=headers)
     assert error(got) == (422, "INPUT_INVALID")
 
 
