@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import stat
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from cli_kit import PATIENCE, environment
+from cli_kit import PATIENCE
+from serve_kit import address, done, served
 
 AGENT = """
 from bread import define_agent, define_human_tool
@@ -24,44 +20,6 @@ from bread.testing import ScriptedModel, call, text
 ask = define_human_tool("ask", {"type": "object"})
 clerk = define_agent("clerk", model=ScriptedModel([[call("human_ask")], [text("WORDS")]]), tools=[ask])
 """
-
-
-def command(folder: Path, *words: str, **env: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "bread.runtime.cli", "--app", "app:clerk", *words],
-        cwd=folder,
-        env=environment(**env),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def done(folder: Path, *words: str, **env: str) -> tuple[int, str, str]:
-    process = command(folder, *words, **env)
-    out, err = process.communicate(timeout=PATIENCE)
-    return process.returncode, out, err
-
-
-def address(process: subprocess.Popen[str]) -> str:
-    """Where a server listens, once it does."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("API "):
-            return line.split()[1]
-    raise AssertionError("it never listened")
-
-
-@contextmanager
-def served(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    process = command(folder, *words, "--port", "0")
-    try:
-        yield process, address(process)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # `dev` has a process of its own for each life
-        process.communicate()
 
 
 @pytest.fixture
