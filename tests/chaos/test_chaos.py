@@ -50,7 +50,6 @@ async def test_everything_is_killed(world: World, record_property: Callable[[str
     await check_log(world)
     counts = dict(world.counts) | {"runs": runs, "observers": runs, "crumbs": crumbs}
     record_property("counts", counts | {"seconds": round(perf_counter() - begun, 1)})
-    print(counts)
 
 
 async def compare(world: World) -> int:
