@@ -18,7 +18,7 @@ demo: .venv/.ok ## an agent asks, you answer, it goes on; no key, no server
 test: .venv/.ok-dev ## all tests, once (ARGS='-k name' chooses)
 	@$(BIN)/pytest -n 2 $(ARGS)
 
-soak: .venv/.ok-dev ## all tests with many more trials of what is drawn by chance
+soak: .venv/.ok-dev ## all tests with many more trials of what is drawn by chance, and their counts
 	@BREAD_TRIALS=soak $(BIN)/pytest -n 2 --timeout 1800 $(ARGS)
 
 tiny: .venv/.ok-dev ## the tests with a small real model (installs 200 MB)

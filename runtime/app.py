@@ -369,13 +369,14 @@ class Bread:
         return await Door(self._running()).send(command)
 
     async def _begin(self, accepted: Accepted) -> Begun:
-        if accepted.run_id is None or accepted.root_run_id is None:
+        if accepted.root_run_id is None:
             raise BreadError("INTERNAL_ERROR", "a command that begins a stream named no run")
         self._running().asked_for(accepted.root_run_id)
         info = accepted.info
         if info is None:
             info = await self._running().journal.ask(tree_reads.run_info, accepted.root_run_id)
-        return Begun(accepted.run_id, info, parse_cursor(accepted.cursor))
+        # The stream is that of the whole tree, also where a child asked.
+        return Begun(accepted.root_run_id, info, parse_cursor(accepted.cursor))
 
 
 __all__ = ["Bread"]

@@ -2,9 +2,9 @@
 
     config = Config(store="sqlite:///.bread/bread.db", entrypoints=("publisher",))
 
-`BREAD_STORE`, `BREAD_AGENTS`, `BREAD_ENTRYPOINTS` (with commas, or JSON), `BREAD_CONCURRENCY`, `BREAD_GRACE` and
-`BREAD_TRANSPORT` beat the file. Errors name the file and line, and the field or the variable; what stands in a variable
-is shown to nobody.
+`BREAD_STORE`, `BREAD_AGENTS`, `BREAD_ENTRYPOINTS` (with commas, or JSON), `BREAD_CONCURRENCY`, `BREAD_GRACE`,
+`BREAD_CORS` (as names) and `BREAD_TRANSPORT` beat the file. Errors name the file and line, and the field or the
+variable; what stands in a variable is shown to nobody.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pydantic import Field, ModelWrapValidatorHandler, ValidationError, field_va
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ..domain.errors import BreadError, InvalidInput
+from . import origins
 from .agents import Agent
 from .app import GRACE_SECONDS
 from .composing import Step, define_pipeline
@@ -34,9 +35,9 @@ class Config(BaseSettings):
 
     `store` as of Bread. `agents` is the folder with a folder for each agent. `entrypoints` are the agents that people
     may start from outside (`bread chat`, `bread invoke`); none named: all. `concurrency` caps the root runs of a
-    process, `grace` is how many seconds a process that stops waits for what is under way. `pipelines` are lists of
-    steps by their ids, which the file alone can say. `transport` is in-process: NATS comes with a later release. Raises
-    CONFIG_INVALID.
+    process, `grace` is how many seconds a process that stops waits for what is under way. `cors` are the origins whose
+    pages may call `bread start` from a browser. `pipelines` are lists of steps by their ids, which the file alone can
+    say. `transport` is in-process: NATS comes with a later release. Raises CONFIG_INVALID.
     """
 
     model_config = SettingsConfigDict(
@@ -49,6 +50,7 @@ class Config(BaseSettings):
     entrypoints: Annotated[tuple[str, ...], NoDecode] = ()
     concurrency: Annotated[int | None, Field(ge=1)] = None
     grace: Annotated[float, Field(ge=0, allow_inf_nan=False)] = GRACE_SECONDS
+    cors: Annotated[tuple[str, ...], NoDecode] = ()
     pipelines: Annotated[dict[str, tuple[Step | str, ...]], NoDecode] = {}
 
     @classmethod
@@ -81,7 +83,7 @@ class Config(BaseSettings):
             raise ValueError(EXPECTED) from None
         return store
 
-    @field_validator("entrypoints", mode="before")
+    @field_validator("entrypoints", "cors", mode="before")
     @classmethod
     def _listed(cls, given: Any) -> Any:
         if not isinstance(given, str):
@@ -92,6 +94,13 @@ class Config(BaseSettings):
             return json.loads(given)
         except (ValueError, RecursionError):
             raise ValueError("expected names with commas between them, or a JSON list") from None
+
+    @field_validator("cors")
+    @classmethod
+    def _are_origins(cls, cors: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(map(origins.is_origin, cors)):
+            raise ValueError(origins.EXPECTED)
+        return cors
 
     @field_validator("pipelines", mode="before")
     @classmethod

@@ -54,7 +54,7 @@ class RunHandle:
 
     @property
     def run_id(self) -> str:
-        """The id of the run; that of a resume is known once it has begun."""
+        """The id of the run; that of a resume is known once it has begun: the root of the tree that goes on."""
         if self._run_id is None:
             raise BreadError("NOT_STARTED", "the run id is known once the stream has begun: await or iterate it first")
         return self._run_id

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import psycopg
 
@@ -23,12 +23,32 @@ BEAT_SECONDS = 5.0
 STALE_SECONDS = 15.0
 RETRY_SECONDS = 0.5
 
-# One statement: everybody's age as of this beat. Rows of the dead stay for a day, since they say how far they had got.
+# One statement: everybody's age as of this beat, and how far they got with publishing.
 BEAT = """WITH mine AS (
         INSERT INTO bread_workers (worker, beat, published) VALUES (%(worker)s, clock_timestamp(), %(published)s)
         ON CONFLICT (worker) DO UPDATE SET beat = excluded.beat, published = excluded.published)
-    SELECT worker, extract(epoch FROM clock_timestamp() - beat)::float8 FROM bread_workers WHERE worker <> %(worker)s"""
-LOOK = "SELECT worker, extract(epoch FROM clock_timestamp() - beat)::float8 FROM bread_workers"
+    SELECT worker, extract(epoch FROM clock_timestamp() - beat)::float8, published
+    FROM bread_workers WHERE worker <> %(worker)s"""
+LOOK = "SELECT worker, extract(epoch FROM clock_timestamp() - beat)::float8, published FROM bread_workers"
+# Whoever leaves with something unpublished leaves its row, as old as can be; so does whoever dies. It goes when the
+# rest is published, or after a day where nobody publishes.
+LEAVE = "UPDATE bread_workers SET beat = 'epoch', published = %s WHERE worker = %s"
+GONE = "DELETE FROM bread_workers WHERE worker = %s"
+PRUNE = "DELETE FROM bread_workers WHERE beat < clock_timestamp() - interval '1 day' AND beat > 'epoch'"
+LEASE = "SELECT pg_try_advisory_lock(%s, hashtext(current_schema()))"
+LEASE_CLASS = 0x72656C61  # "rela"
+
+
+class Published(Protocol):
+    """How far this process has got with publishing what it has committed."""
+
+    @property
+    def published_upto(self) -> int:
+        """The position in the log up to which everything of this worker is published."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether that is everything."""
 
 
 class Heartbeats:
@@ -40,7 +60,10 @@ class Heartbeats:
         if not 0 < every < stale:
             raise InvalidInput("INPUT_INVALID", f"heartbeat: expected 0 < {every} < {stale} seconds")
         self._address, self._worker, self._every, self._stale = address, worker, every, stale
-        self.published: Callable[[], int] = lambda: 0
+        self.publishes: Published | None = None
+        self._leases = False
+        self._left: dict[str, int] = {}
+        self._buried: list[str] = []
         self._revived: Callable[[], object] = lambda: None
         self._lapsed = False
         self._acknowledged = 0.0
@@ -64,7 +87,9 @@ class Heartbeats:
             self._thread.join(self._every)
 
     def may_act(self) -> bool:
-        return not self._lapsed and time.monotonic() - self._acknowledged < self._stale - self._every
+        # Whoever was once held back is told when it may go on: by the beat that arrives next.
+        self._lapsed |= time.monotonic() - self._acknowledged >= self._stale - self._every
+        return not self._lapsed
 
     def on_revived(self, call: Callable[[], object]) -> None:
         self._revived = call
@@ -91,6 +116,18 @@ class Heartbeats:
             self._thread = threading.Thread(target=self._beat_forever, name="bread-heart", daemon=True)
             self._thread.start()
 
+    # --- for the relay
+
+    def left_behind(self) -> dict[str, int]:
+        """Workers that are gone, and up to where of the log they had published; only for who holds the lease."""
+        return dict(self._left) if self._leases else {}
+
+    def bury(self, worker: str) -> None:
+        """Everything that a worker has left is published."""
+        self._left.pop(worker, None)
+        self._buried.append(worker)
+        self._news.set()
+
     # --- in the thread
 
     def _beat_forever(self) -> None:
@@ -101,6 +138,7 @@ class Heartbeats:
             self._news.clear()
             try:
                 if connection is None or connection.closed:
+                    self._leases = False
                     connection = self._address.connect()
                 # One that takes so long is given up while there is time for another, on a new connection.
                 with watched(connection, (self._stale - self._every) / 2):
@@ -117,23 +155,34 @@ class Heartbeats:
 
     def _beat(self, connection: psycopg.Connection[Any], began: float) -> None:
         if self._beats:
-            rows = connection.execute(BEAT, {"worker": self._worker, "published": self.published()}).fetchall()
+            values = {"worker": self._worker, "published": self.publishes.published_upto if self.publishes else 0}
+            rows = connection.execute(BEAT, values).fetchall()
             # Its age counts from when it was sent: the database has it at that time or later.
-            lapsed = 0 < self._acknowledged < began - (self._stale - self._every)
-            self._lapsed |= lapsed
+            self._lapsed |= 0 < self._acknowledged <= began - (self._stale - self._every)
             self._acknowledged = began
-            if lapsed:
+            if self._lapsed:
                 self._revived()
         else:
             rows = connection.execute(LOOK).fetchall()
-        self._ages = dict(rows)
+        while self._buried:
+            connection.execute(GONE, (self._buried[-1],))
+            self._buried.pop()
+        self._ages = {worker: age for worker, age, _ in rows}
         self._looked = began
+        if self.publishes is not None:
+            # Held by this session: whoever dies lets go of it.
+            self._leases = self._leases or connection.execute(LEASE, (LEASE_CLASS,)).fetchone() == (True,)
+            self._left = {worker: upto for worker, age, upto in rows if age >= self._stale}
 
     def _leave(self, connection: psycopg.Connection[Any]) -> None:
         try:
             if self._beats:
                 with watched(connection, self._every):
-                    connection.execute("DELETE FROM bread_workers WHERE worker = %s", (self._worker,))
+                    if self.publishes is not None and not self.publishes.is_done:
+                        connection.execute(LEAVE, (self.publishes.published_upto, self._worker))
+                    else:
+                        connection.execute(GONE, (self._worker,))
+                    connection.execute(PRUNE)
             connection.close()
         except psycopg.Error as error:
             logger.warning("the heart could not say that it ends: %s", error)

@@ -22,6 +22,7 @@ from ..domain.envelope import Principal, Recorded, Stamp
 from ..domain.errors import BreadError, StoreUnavailable
 from ..domain.ports import Commit, Decision
 from ..domain.run_state import RunState
+from ..domain.session import SessionOpened
 from .folds import fold_run
 from .ids import short_id
 from .unit import Collision, Place, Spoiled, Undone, Unit, WriteTransaction
@@ -270,7 +271,10 @@ class GroupCommit:
         if run.owner != self.worker or not run.is_root:
             return False
         named_here = any(recorded.stream == run.id and recorded.version == run.epoch for recorded in events)
-        return named_here and not tx.has_other_roots(run.session, run.id)
+        if not named_here:
+            return False
+        opened_here = any(isinstance(recorded.event, SessionOpened) for recorded in events)
+        return opened_here or not tx.has_other_roots(run.session, run.id)
 
     # --- on the event loop
 

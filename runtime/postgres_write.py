@@ -179,7 +179,9 @@ class PostgresTransaction(SqlTransaction):
         return super().pending(root)
 
     def has_other_roots(self, session: str, run_id: str) -> bool:
-        self._shown(session=session)
+        held = self._rows["run"].values()
+        if any(run["session"] == session and run["parent"] is None and run["id"] != run_id for run in held):
+            return True
         return super().has_other_roots(session, run_id)
 
     def last_activity(self, session: str) -> float:

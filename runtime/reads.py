@@ -315,8 +315,9 @@ def list_runs(cursor: Cursor, *, tenant: str, filters: Filters, limit: int, befo
         where.append(f"{column} = ?")
         values.append(value)
     if before is not None:
-        where.append("id < ?")
-        values.append(before)
+        if not re.match("run_.", before):
+            raise InvalidInput("INPUT_INVALID", f"cursor {before!r}: expected the `next` of an earlier page")
+        where, values = [*where, "id < ?"], [*values, before]
     cursor.execute(f"{_RUN} WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?", (*values, limit + 1))
     rows = cursor.fetchall()
     return Page([_run_of_row(row) for row in rows[:limit]], rows[limit - 1][0] if len(rows) > limit else None)

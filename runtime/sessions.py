@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..domain.commands import DeleteSession
 from ..domain.commits import Spare
 from ..domain.envelope import APP, Principal
-from ..domain.errors import InvalidInput
+from ..domain.errors import InvalidInput, NotFound
 from ..domain.events import JsonValue
 from ..domain.messages import AnyMessage, AssistantMessage, ToolMessage
 from ..domain.names import check_tags
@@ -63,12 +63,13 @@ class Sessions:
         older_than: timedelta | None = None,
         tags: Mapping[str, str] | None = None,
         keep_pending: bool = False,
+        only: Callable[[Session], Awaitable[bool]] | None = None,
         by: Principal = APP,
     ) -> int:
         """Delete sessions that nothing has happened in for `older_than`, and that have all of `tags`.
 
         Without an age nothing is deleted, running runs are spared, and `keep_pending` spares pending questions too.
-        Gives the number of deleted sessions.
+        `only` is asked about each session before it is deleted. Gives the number of deleted sessions.
         """
         if older_than is None:
             return 0
@@ -84,9 +85,18 @@ class Sessions:
             keep_pending=keep_pending,
         )
         for session_id in found:
+            if only is not None and not await self._is_for(only, session_id):
+                continue
             command = DeleteSession(session=session_id, by=by, reason="cleanup")
             deleted += await Door(engine).delete_session(command, Spare(idle_before, keep_pending))
         return deleted
+
+    async def _is_for(self, only: Callable[[Session], Awaitable[bool]], session_id: str) -> bool:
+        try:
+            found = await self.get(session_id)
+        except NotFound:
+            return False  # somebody else deleted it meanwhile
+        return await only(found)
 
 
 def _plain(message: AnyMessage) -> dict[str, Any]:

@@ -20,6 +20,15 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What tests have counted: a line each, before the last one."""
+    for report in (one for state in ("passed", "failed") for one in terminalreporter.getreports(state)):
+        for name, counts in report.user_properties:
+            if name == "counts" and isinstance(counts, dict):
+                said = ", ".join(f"{number} {what}" for what, number in counts.items())
+                terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {said}")
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...domain.errors import BreadError, InvalidInput
+from ..origins import check_origins
 from . import exits
 from .exits import note
 from .options import AsJson, Cwd
@@ -16,7 +17,7 @@ from .output import console, print_json, print_table
 from .place import Place
 
 if TYPE_CHECKING:
-    from ..http.auth import Keys
+    from ..http.auth import Auth, Keys
 
 PORT = 7331
 Port = Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 takes a free one.")]
@@ -24,8 +25,25 @@ Host = Annotated[str, typer.Option("--host", "-H", metavar="ADDRESS", help="Wher
 KeysFile = Annotated[
     str, typer.Option("--keys", metavar="FILE", envvar="BREAD_KEYS", help="The API keys of those who may call.")
 ]
+NamedKeys = Annotated[
+    str | None,
+    typer.Option(
+        "--keys",
+        metavar="FILE",
+        envvar="BREAD_KEYS",
+        help="The API keys of those who may call. Without it those of bread.keys, if it is there.",
+    ),
+]
 OpenToAll = Annotated[
     bool, typer.Option("--open-to-all", help="Listen where others can call without asking who they are.")
+]
+Cors = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cors",
+        metavar="ORIGIN",
+        help="Pages that may call from a browser, as https://app.example; repeatable. * is all.",
+    ),
 ]
 DEFAULT_KEYS = "bread.keys"
 
@@ -34,14 +52,15 @@ def start(
     context: typer.Context,
     port: Port = PORT,
     host: Host = "127.0.0.1",
-    keys: KeysFile = DEFAULT_KEYS,
+    keys: NamedKeys = None,
+    cors: Cors = None,
     open_to_all: OpenToAll = False,
     cwd: Cwd = None,
 ) -> None:
     """Serve the HTTP API and perform runs, until SIGTERM or Ctrl-C. Where there are API keys, callers need one."""
     place: Place = context.obj
     place.announce()
-    _serve(place, host, port, keys, open_to_all)
+    _serve(place, host, port, keys, cors, open_to_all)
     raise typer.Exit(exits.DONE)
 
 
@@ -49,14 +68,17 @@ def dev(
     context: typer.Context,
     port: Port = PORT,
     host: Host = "127.0.0.1",
-    keys: KeysFile = DEFAULT_KEYS,
+    keys: NamedKeys = None,
+    cors: Cors = None,
     cwd: Cwd = None,
 ) -> None:
     """Serve the HTTP API and begin anew whenever a file of the folder changes. Runs go on over that."""
     place: Place = context.obj
     watchfiles = _imported("watchfiles")
+    _auth(keys)  # what no change of a file mends is said at once
+    check_origins(cors or ())
     place.announce("reloads on change")
-    spec = {"store": place.store, "app": place.app, "host": host, "port": port, "keys": keys}
+    spec = {"store": place.store, "app": place.app, "host": host, "port": port, "keys": keys, "cors": cors}
     watchfiles.run_process(
         ".", target=_serve_again, args=(spec,), watch_filter=watchfiles.PythonFilter(extra_extensions=(".md",))
     )
@@ -66,21 +88,31 @@ def dev(
 def _serve_again(spec: dict[str, Any]) -> None:
     """One life of the server, in a process of its own. What is wrong with the agents is said, and a change awaited."""
     try:
-        _serve(Place(spec["store"], spec["app"]), spec["host"], spec["port"], spec["keys"], False)
+        _serve(Place(spec["store"], spec["app"]), spec["host"], spec["port"], spec["keys"], spec["cors"], False)
     except BreadError as error:
         exits.report(error.code, error.message)
 
 
-def _serve(place: Place, host: str, port: int, keys: str, open_to_all: bool) -> None:
-    http = _imported("bread.runtime.http.serve")
+def _auth(keys: str | None) -> Auth | None:
+    """What is asked of callers. Who names a file wants them asked: only the usual one may be missing."""
     auth = _imported("bread.runtime.http.auth")
-    asks = auth.Auth(keys=auth.Keys.load(Path(keys))) if os.path.exists(keys) else None
+    if keys is None and not os.path.exists(DEFAULT_KEYS):
+        return None
+    asks: Auth = auth.Auth(keys=auth.Keys.load(Path(keys or DEFAULT_KEYS), must_exist=True))
+    return asks
+
+
+def _serve(place: Place, host: str, port: int, keys: str | None, cors: list[str] | None, open_to_all: bool) -> None:
+    http = _imported("bread.runtime.http.serve")
+    asks = _auth(keys)
 
     def ready(address: str) -> None:
         who = "" if asks else "  without keys"
         print(f"API {address}{who}", flush=True)
 
-    http.serve(place.open(executes=True), host, port, auth=asks, open_to_all=open_to_all, ready=ready)
+    origins = cors or (place.config.cors if place.config else ())
+    bread = place.open(executes=True)
+    http.serve(bread, host, port, auth=asks, cors=origins, open_to_all=open_to_all, ready=ready)
 
 
 def _imported(module: str) -> Any:

@@ -2,43 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import cache, partial
 
 from fastapi import APIRouter, FastAPI, Request
-from starlette.responses import Response
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import PlainTextResponse, Response
 
 from ..app import Bread
+from ..origins import check_origins
 from .auth import Auth
-from .bodies import ErrorBody
+from .docs_page import add_docs_page
 from .errors import BodyLimit, add_handlers
 from .list_routes import list_routes
 from .metrics import CONTENT_TYPE, Metrics
 from .openapi import describe
+from .params import errors
 from .run_routes import run_routes
+from .streams import KEEP_ALIVE
 
 BODY_LIMIT = 1_000_000
+SENT_BY_PAGES = ("Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID", "Prefer")
 
 
-def create_api(bread: Bread, *, auth: Auth | None = None, body_limit: int = BODY_LIMIT) -> FastAPI:
+def create_api(
+    bread: Bread,
+    *,
+    auth: Auth | None = None,
+    cors: Iterable[str] = (),
+    body_limit: int = BODY_LIMIT,
+    keep_alive: float = KEEP_ALIVE,
+) -> FastAPI:
     """The API of a Bread, for any ASGI server that keeps the lifespan protocol: it opens the Bread and closes it.
 
-    Without `auth` nobody is asked who they are.
+    Without `auth` nobody is asked who they are. `cors` are the origins whose pages may call from a browser, `*` all of
+    them; without one it is none, and none ever calls with cookies: callers say who they are by a header. `body_limit`
+    is in bytes, `keep_alive` in seconds: streams that are silent for so long say that they are still there. Raises
+    INPUT_INVALID for an origin that is none.
     """
+    origins = check_origins(cors)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
         async with bread:
             yield
 
-    app = FastAPI(title="bread", lifespan=life, docs_url=None, redoc_url=None, responses={"4XX": {"model": ErrorBody}})
+    app = FastAPI(title="bread", lifespan=life, docs_url=None, redoc_url=None)
     app.add_middleware(BodyLimit, limit=body_limit)
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=("GET", "POST", "DELETE"),
+            allow_headers=SENT_BY_PAGES,
+            expose_headers=("X-Run-Id", "Location"),
+        )
     add_handlers(app)
     asked = auth or Auth()
-    for routes in (run_routes(bread, asked), list_routes(bread, asked), _health(bread, asked)):
+    for routes in (run_routes(bread, asked, keep_alive), list_routes(bread, asked), _health(bread, asked)):
         app.include_router(routes)
-    app.openapi = describe(app)  # type: ignore[method-assign]
+    add_docs_page(app)
+    app.openapi = describe(app, asks=asked.asks)  # type: ignore[method-assign]
     return app
 
 
@@ -46,7 +71,7 @@ def _health(bread: Bread, auth: Auth) -> APIRouter:
     routes = APIRouter(tags=["health"])
     measured = cache(partial(Metrics, bread))  # made when they are first asked for, of a Bread that is open by then
 
-    @routes.get("/metrics", response_class=Response)
+    @routes.get("/metrics", response_class=PlainTextResponse, responses=errors(401, 403, 500, 503))
     async def metrics(request: Request) -> Response:
         """Runs by state, pending questions, commits and their latency, observers, how long people take."""
         await auth.admit(request, "observe")
@@ -57,7 +82,7 @@ def _health(bread: Bread, auth: Auth) -> APIRouter:
         """Whether the process answers."""
         return {"ok": True}
 
-    @routes.get("/readyz")
+    @routes.get("/readyz", responses=errors(503))
     async def ready() -> dict[str, bool]:
         """Whether the store answers."""
         await bread.list_runs(limit=1)

@@ -7,8 +7,11 @@ import hashlib
 import hmac
 import json
 import secrets
+import shlex
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
@@ -16,7 +19,8 @@ from typing import Any, Literal, Protocol, get_args
 from fastapi import Request
 
 from ...domain.envelope import APP, Principal
-from ...domain.errors import BreadError, InvalidInput
+from ...domain.errors import BreadError, InvalidInput, NotFound
+from ..app import Bread
 
 Role = Literal["run", "answer", "observe", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -36,7 +40,8 @@ class Caller:
 
 class Authorize(Protocol):
     """A hook of the app: whether a caller may do that to this agent, pipeline, run, checkpoint, session or loop. It is
-    asked after the roles; what a list has is filtered by it."""
+    asked after the roles; what a list has is filtered by it. Of a run that begins it is asked twice: about the agent or
+    pipeline, and about the session, if it exists already."""
 
     def __call__(self, caller: Caller, action: Role, subject: Any, /) -> bool | Awaitable[bool]: ...
 
@@ -68,9 +73,22 @@ class Auth:
         caller = await self._caller(request) if self.asks else ANYBODY
         if not caller.has(action):
             raise BreadError("FORBIDDEN", f"this needs the role {action}")
-        if self.authorize is not None and load is not None and not await self.allows(caller, action, await load()):
-            raise BreadError("FORBIDDEN", "this is not for you")
+        await self.check(caller, action, load)
         return caller
+
+    async def check(self, caller: Caller, action: Role, load: Callable[[], Awaitable[Any]] | None) -> None:
+        """FORBIDDEN unless the hook lets the caller do that to what `load` gives."""
+        if self.authorize is None or load is None:
+            return
+        if not await self.allows(caller, action, await load()):
+            raise BreadError("FORBIDDEN", "this is not for you")
+
+    async def check_session(self, caller: Caller, action: Role, bread: Bread, session_id: str | None) -> None:
+        """The same of a session. One that is not there is nobody's: who names it first has it."""
+        if self.authorize is None or session_id is None:
+            return
+        with suppress(NotFound):
+            await self.check(caller, action, partial(bread.sessions.get, session_id))
 
     async def seen_by(self, caller: Caller, items: Iterable[Any]) -> list[Any]:
         """What of a list the caller may see."""
@@ -107,9 +125,12 @@ class Keys:
     known: dict[str, tuple[str, tuple[Role, ...]]] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, file: Path) -> Keys:
-        """The keys of a file; CONFIG_INVALID for one of another shape."""
+    def load(cls, file: Path, *, must_exist: bool = False) -> Keys:
+        """The keys of a file; CONFIG_INVALID for one of another shape, and for one that is missing but must exist."""
         if not file.exists():
+            if must_exist:
+                make = f"bread keys add NAME --role ROLE --keys {shlex.quote(str(file))}"
+                raise InvalidInput("CONFIG_INVALID", f"{file}: there is no such file of keys; to make it: {make}")
             return cls(file)
         try:
             given = json.loads(file.read_text())

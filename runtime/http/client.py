@@ -20,6 +20,8 @@ from .statuses import class_of
 
 _CRUMB: TypeAdapter[AnyCrumb] = TypeAdapter(AnyCrumb)
 WAITS = (0.1, 0.5, 1.0, 3.0)
+COMES_BACK = ("STORE_UNAVAILABLE", "NOT_OPEN")  # a server that is busy, or about to stop
+FROM_PROXIES = (502, 503, 504)
 
 
 class Client:
@@ -88,7 +90,9 @@ class Client:
                 # A server that stops ends its streams.
                 if (await self.get_run(run_id)).status not in goes_on:
                     return
-            except (httpx2.TransportError, StoreUnavailable):
+            except (httpx2.TransportError, BreadError) as error:
+                if isinstance(error, BreadError) and error.code not in COMES_BACK:
+                    raise
                 await asyncio.sleep(WAITS[min(failed, len(WAITS) - 1)])
                 failed += 1
 
@@ -121,7 +125,7 @@ class Client:
             response = await self._http.request(method, path, **more)
         except httpx2.TransportError as error:
             raise StoreUnavailable(f"the server does not answer: {type(error).__name__}: {error}") from error
-        _check(response)
+        check(response)
         return response.json()
 
     @asynccontextmanager
@@ -132,22 +136,26 @@ class Client:
         ) as response:
             if response.is_error:
                 await response.aread()
-            _check(response)
+            check(response)
             yield response.aiter_lines()
 
 
 async def _crumbs(lines: AsyncIterator[str]) -> AsyncIterator[AnyCrumb]:
     async for line in lines:
-        if line:
+        if line:  # an empty one says only that the server is there
             yield _CRUMB.validate_python(json.loads(line)["crumb"])
 
 
-def _check(response: httpx2.Response) -> None:
+def check(response: httpx2.Response) -> None:
+    """Raise the error that a response tells, as what it is in the library."""
     if not response.is_error:
         return
     try:
         error = response.json()["error"]
         code, message, details = str(error["code"]), str(error["message"]), error.get("details") or {}
     except (ValueError, KeyError, TypeError):
-        raise BreadError("INTERNAL_ERROR", f"the server answered {response.status_code}") from None
-    raise rebuild(class_of(response.status_code), code, message, details)
+        said = f"the server answered {response.status_code}"
+        if response.status_code in FROM_PROXIES:
+            raise StoreUnavailable(said) from None
+        raise BreadError("INTERNAL_ERROR", said) from None
+    raise rebuild(class_of(code, response.status_code), code, message, details)

@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...domain.errors import BreadError
@@ -23,6 +24,7 @@ MORE_HEADERS = {
     429: {"Retry-After": "1"},
     503: {"Retry-After": "1"},
 }
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 # Codes of what HTTP itself refuses.
 OF_STATUS = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "BODY_TOO_LARGE"}
 
@@ -52,13 +54,26 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def of_http(request: Request, error: HTTPException) -> JSONResponse:
+        if error.status_code == 400:  # a body that is no JSON at all is none that does not fit
+            return told(422, "INPUT_INVALID", str(error.detail))
         code = OF_STATUS.get(error.status_code, "INPUT_INVALID")
-        return told(error.status_code, code, str(error.detail), headers=error.headers)
+        headers = {"Allow": ", ".join(_allowed(app, request))} if error.status_code == 405 else error.headers
+        return told(error.status_code, code, str(error.detail), headers=headers)
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> JSONResponse:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return told(500, "INTERNAL_ERROR", HTTPStatus.INTERNAL_SERVER_ERROR.phrase)
+
+
+def _allowed(app: FastAPI, request: Request) -> list[str]:
+    """What any route of a path takes; the framework names only the methods of the first one."""
+    scope = {"type": "http", "path": request.scope["path"], "root_path": request.scope.get("root_path", "")}
+    return [
+        method
+        for method in METHODS
+        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in app.routes)
+    ]
 
 
 class BodyLimit:

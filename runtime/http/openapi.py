@@ -11,17 +11,20 @@ from pydantic import TypeAdapter
 
 from ...projections.crumbs import AnyCrumb
 
+OPEN = ("/healthz", "/readyz")
 _REF = "#/components/schemas/"
 
 
-def describe(app: FastAPI) -> Callable[[], dict[str, Any]]:
-    """The function that gives the document of an app, made once. `itemSchema` is OpenAPI 3.2's."""
+def describe(app: FastAPI, *, asks: bool) -> Callable[[], dict[str, Any]]:
+    """The function that gives the document of an app, made once; `asks`: callers have to say who they are."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             document = get_openapi(title=app.title, version=app.version, routes=app.routes, description=app.description)
             document["openapi"] = "3.2.0"
             _add_streams(document)
+            if asks:
+                _add_keys(document)
             app.openapi_schema = document
         return app.openapi_schema
 
@@ -70,4 +73,16 @@ def _add_streams(document: dict[str, Any]) -> None:
                 if media in content:
                     # A route with a stream gives nothing else: FastAPI's guess at JSON goes.
                     content.pop("application/json", None)
-                    content[media] = {"itemSchema": {"$ref": _REF + name}}
+                    # `itemSchema` is OpenAPI 3.2's; who does not know it reads the same off the array.
+                    item = {"$ref": _REF + name}
+                    content[media] = {"itemSchema": item, "schema": {"type": "array", "items": item}}
+
+
+def _add_keys(document: dict[str, Any]) -> None:
+    document["components"]["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer"},
+        "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    }
+    document["security"] = [{"bearer": []}, {"key": []}]
+    for path in OPEN:
+        document["paths"][path]["get"]["security"] = []

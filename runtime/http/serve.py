@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -15,6 +15,7 @@ from ...domain.errors import InvalidInput
 from ..app import Bread
 from .api import BODY_LIMIT, create_api
 from .auth import Auth
+from .streams import KEEP_ALIVE
 
 STOP_SECONDS = 2
 BACKLOG = 2048
@@ -26,15 +27,17 @@ def serve(
     port: int,
     *,
     auth: Auth | None = None,
+    cors: Iterable[str] = (),
     open_to_all: bool = False,
     ready: Callable[[str], None] = lambda address: None,
     body_limit: int = BODY_LIMIT,
+    keep_alive: float = KEEP_ALIVE,
 ) -> None:
     """Serve until SIGINT or SIGTERM. Open streams are ended, outcomes under way are committed, runs are given back.
 
-    `port` 0 takes a free one; `ready` is told the address. Raises INPUT_INVALID for an address that cannot be listened
-    on, or that others can reach while nobody is asked who they are, unless it is `open_to_all`; and what keeps the
-    store from opening.
+    `port` 0 takes a free one; `ready` is told the address; the rest is as of `create_api`. Raises INPUT_INVALID for an
+    address that cannot be listened on, or that others can reach while nobody is asked who they are, unless it is
+    `open_to_all`; and what keeps the store from opening.
     """
     if not open_to_all and not is_loopback(host) and not (auth and auth.asks):
         raise InvalidInput(
@@ -42,9 +45,9 @@ def serve(
             f"{host} can be reached by others, and nobody would be asked who they are: make keys (bread keys add), "
             "or say --open-to-all",
         )
-    with _listening(host, port) as listening, _quiet_stop():
+    with listen(host, port) as listening, _quiet_stop():
         config = uvicorn.Config(
-            create_api(bread, auth=auth, body_limit=body_limit),
+            create_api(bread, auth=auth, cors=cors, body_limit=body_limit, keep_alive=keep_alive),
             lifespan="off",
             timeout_graceful_shutdown=STOP_SECONDS,
             log_level="warning",
@@ -61,7 +64,8 @@ async def _serve(bread: Bread, server: uvicorn.Server, listening: socket.socket,
 
 
 @contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
+def listen(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket that listens; INPUT_INVALID where that is not to be had."""
     # Who connects before the server takes connections waits in the backlog.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -70,6 +74,9 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         why = str(error.strerror).partition(" (while")[0]
         raise InvalidInput("INPUT_INVALID", f"cannot listen on {host} port {port}: {why}") from error
     with listening:
+        # Its connections inherit it. asyncio does not see that this is TCP, and would leave each answer on a connection
+        # that is kept to wait 40 ms for the client's acknowledgement of its first half.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield listening
 
 

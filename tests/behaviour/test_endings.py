@@ -255,7 +255,7 @@ async def test_the_commands_are_the_path_that_everything_takes(open_bread: OpenB
 
 def test_a_store_that_is_none_is_refused_at_the_start() -> None:
     """C15: not at the gate, hours later."""
-    for store in ("", "none", "sqlite://", "sqlite:///", "sqlite:relative.db", "postgres://x", "memory"):
+    for store in ("", "none", "sqlite://", "sqlite:///", "sqlite:relative.db", "mysql://x", "memory"):
         with refused("INPUT_INVALID"):
             Bread(store=store)
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 import signal
 import socket
 import stat
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 
-from cli_kit import PATIENCE, environment
+from cli_kit import PATIENCE
+from serve_kit import address, done, served
 
 AGENT = """
 from bread import define_agent, define_human_tool
@@ -24,43 +20,6 @@ from bread.testing import ScriptedModel, call, text
 ask = define_human_tool("ask", {"type": "object"})
 clerk = define_agent("clerk", model=ScriptedModel([[call("human_ask")], [text("WORDS")]]), tools=[ask])
 """
-
-
-def command(folder: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "bread.runtime.cli", "--app", "app:clerk", *words],
-        cwd=folder,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **options,
-    )
-
-
-def done(folder: Path, *words: str) -> tuple[int, str, str]:
-    process = command(folder, *words)
-    out, err = process.communicate(timeout=PATIENCE)
-    return process.returncode, out, err
-
-
-def address(process: subprocess.Popen[str]) -> str:
-    """Where a server listens, once it does."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("API "):
-            return line.split()[1]
-    raise AssertionError("it never listened")
-
-
-@contextmanager
-def served(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    process = command(folder, *words, "--port", "0")
-    try:
-        yield process, address(process)
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.fixture
@@ -132,6 +91,42 @@ def test_keys(folder: Path) -> None:
     # A file without keys lets nobody in: it does not open the door for all.
     with served(folder, "start") as (_, url):
         assert httpx2.get(f"{url}/agents", trust_env=False).status_code == 401
+
+
+@pytest.mark.parametrize("verb", ["start", "dev"])
+@pytest.mark.parametrize("way", ["option", "variable", "usual name"])
+def test_a_file_of_keys_that_is_named_has_to_be_there(folder: Path, verb: str, way: str) -> None:
+    """B148: a name with a slip in it does not open the door for all; the error says how to make the file."""
+    name = "bread.keys" if way == "usual name" else "slip.keys"
+    words = [] if way == "variable" else ["--keys", name]
+    env = {"BREAD_KEYS": name} if way == "variable" else {}
+    code, _, err = done(folder, verb, "-p", "0", *words, **env)
+    make = f"bread keys add NAME --role ROLE --keys {name}"
+    assert (code, err) == (1, f"CONFIG_INVALID: {name}: there is no such file of keys; to make it: {make}\n")
+
+
+@pytest.mark.parametrize("verb", ["start", "dev"])
+@pytest.mark.parametrize("way", ["option", "file", "both"])
+def test_origins_of_pages(folder: Path, verb: str, way: str) -> None:
+    """B148, B155: those of --cors, else of bread.config.py."""
+    if way != "option":
+        (folder / "bread.config.py").write_text(
+            "from bread import Config\n\nconfig = Config(cors=['https://file.example'])\n"
+        )
+    words = [] if way == "file" else ["--cors", "https://a.example", "--cors", "https://b.example"]
+    with served(folder, verb, *words) as (_, url):
+        for origin in ("https://a.example", "https://b.example", "https://file.example"):
+            got = httpx2.get(f"{url}/agents", headers={"Origin": origin}, trust_env=False)
+            expected = origin if ("file" in origin) == (way == "file") else None
+            assert got.headers.get("access-control-allow-origin") == expected
+
+
+@pytest.mark.parametrize("verb", ["start", "dev"])
+def test_what_is_no_origin(folder: Path, verb: str) -> None:
+    """B155, B148."""
+    code, _, err = done(folder, verb, "-p", "0", "--cors", "app.example")
+    assert code == 1
+    assert err.startswith("INPUT_INVALID: cors 'app.example': expected scheme://host[:port]")
 
 
 def test_a_change_begins_anew(folder: Path) -> None:

@@ -76,7 +76,7 @@ def test_entrypoints_of_the_environment_may_be_json(monkeypatch: pytest.MonkeyPa
 
 
 WRONG = {
-    "store='postgres://ann:hunter2@db'": "store: expected sqlite:///path/to/file.db or memory://",
+    "store='mysql://ann:hunter2@db'": "store: expected sqlite:///path/to/file.db",
     "transport='nats'": "transport: expected 'in-process': NATS comes with a later release",
     "agents=''": "agents: String should have at least 1 character",
     "entrypoints=[1]": "entrypoints: expected a valid string",
@@ -102,7 +102,7 @@ def test_what_is_wrong_in_the_file_is_named(app: Path, arguments: str) -> None:
 @pytest.mark.parametrize(
     ("variable", "expected"),
     [
-        ("BREAD_STORE", "expected sqlite:///path/to/file.db or memory://"),
+        ("BREAD_STORE", "expected sqlite:///path/to/file.db, postgresql://user@host/database or memory://"),
         ("BREAD_TRANSPORT", "expected 'in-process': NATS comes with a later release"),
         ("BREAD_CONCURRENCY", "expected a valid integer"),
         ("BREAD_GRACE", "expected a valid number"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -14,11 +16,11 @@ SERVED = Path(__file__).with_name("served.py")
 
 
 class Served:
-    """A server process on a store."""
+    """A server process on a store; options as of `serve`."""
 
-    def __init__(self, store: str, port: int = 0) -> None:
+    def __init__(self, store: str, port: int = 0, **options: Any) -> None:
         self.store = store
-        words = [sys.executable, str(SERVED), store, str(port)]
+        words = [sys.executable, str(SERVED), store, str(port), json.dumps(options)]
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()

@@ -1,8 +1,10 @@
-"""A server process for the tests: `python served.py STORE PORT`. It prints its address when it listens."""
+"""A server process for the tests: `python served.py STORE PORT OPTIONS`. OPTIONS are
+JSON, as of `serve`. It prints its address when it listens."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from typing import Any
 
@@ -42,4 +44,5 @@ agents = [clerk, echoes, slow, opener, broken, typed, boss, host]
 
 if __name__ == "__main__":
     bread = Bread(agents=agents, pipelines={"both": ["echo", parallel("echo", "clerk")]}, store=sys.argv[1])
-    serve(bread, "127.0.0.1", int(sys.argv[2]), ready=lambda address: print(address, flush=True), body_limit=10_000)
+    options = {"body_limit": 10_000} | json.loads(sys.argv[3])
+    serve(bread, "127.0.0.1", int(sys.argv[2]), ready=lambda address: print(address, flush=True), **options)

@@ -13,7 +13,7 @@ import httpx2
 import jwt
 import pytest
 
-from bread import Bread
+from bread import Bread, Session
 from bread.runtime.http.api import create_api
 from bread.runtime.http.auth import Auth, Caller, JsonWebTokens, Keys
 from bread.runtime.http.serve import is_loopback, serve
@@ -27,7 +27,7 @@ SECRET = "a secret that two know, of 32 bytes at least"
 @asynccontextmanager
 async def calling(auth: Auth, **headers: str) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of an API in this process."""
-    bread = Bread(agents=agents, store="memory://")
+    bread = Bread(agents=agents, pipelines={"both": ["echo", "echo"]}, store="memory://")
     transport = httpx2.ASGITransport(create_api(bread, auth=auth))
     async with bread, httpx2.AsyncClient(transport=transport, base_url="http://api", headers=headers) as client:
         yield client
@@ -191,6 +191,58 @@ async def test_the_hook_of_an_app(keys: Keys) -> None:
             assert len((await client.get(where, headers=ann)).json()["items"]) == 1
         found = await run(client, path, {"response": "yes"}, headers=ann)
         assert found[-1]["type"] == "agent:run:end"
+
+
+async def test_the_hook_is_asked_about_the_session_that_a_run_names(keys: Keys) -> None:
+    """B137, B143, B7: nobody gets into a conversation of another, or deletes it; a new session is nobody's."""
+
+    def mine(caller: Caller, action: str, subject: Any) -> bool:
+        asked.append((action, type(subject).__name__))
+        return not isinstance(subject, Session) or subject.id.startswith(caller.principal.id)
+
+    asked: list[tuple[str, str]] = []
+    auth = Auth(keys=keys, authorize=mine)
+    ann, bob = bearer(keys.add("ann", ["admin"])), bearer(keys.add("bob", ["admin"]))
+    async with calling(auth) as client:
+        body = {"input": "go", "session": {"id": "ann-1", "tags": {"a": "b"}}}
+        assert (await client.post("/agents/echo/run", json=body, headers=ann)).status_code == 200
+        assert asked == [("run", "Agent")]
+        for path in ("/agents/echo/run", "/pipelines/both/run"):
+            assert error(await client.post(path, json=body, headers=bob)) == (403, "FORBIDDEN")
+            assert asked[-1] == ("run", "Session")
+            assert (await client.post(path, json=body, headers=ann)).status_code == 200
+        assert error(await client.delete("/sessions/ann-1", headers=bob)) == (403, "FORBIDDEN")
+        assert asked[-1] == ("admin", "Session")
+        cleanup = {"olderThanDays": 0, "tags": {"a": "b"}}
+        assert (await client.post("/sessions/cleanup", json=cleanup, headers=bob)).json() == {"deleted": 0}
+        sessions = (await client.get("/sessions", headers=ann)).json()["items"]
+        assert [one["id"] for one in sessions] == ["ann-1"]
+        assert (await client.delete("/sessions/ann-2", headers=bob)).json() == {"ok": True}
+        assert (await client.post("/sessions/cleanup", json=cleanup, headers=ann)).json() == {"deleted": 1}
+        await client.post("/agents/echo/run", json=body | {"session": {"id": "ann-3"}}, headers=ann)
+        assert (await client.delete("/sessions/ann-3", headers=ann)).json() == {"ok": True}
+
+
+async def test_what_the_hook_hides_leaves_no_hole_in_a_page(keys: Keys) -> None:
+    """B137, B149: a page is full as long as there is more; the pages are the list, each record once."""
+
+    def third(caller: Caller, action: str, subject: Any) -> bool:
+        return not isinstance(subject, Session) or int(subject.id) % 3 == 0
+
+    async with calling(Auth(authorize=third)) as client:
+        for number in range(100, 130):
+            body = {"input": "go", "session": {"id": f"{number}"}}
+            assert (await client.post("/agents/echo/run", json=body)).status_code == 200
+        sizes: list[int] = []
+        seen: list[str] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            page = (await client.get("/sessions", params={"limit": 4, "cursor": cursor})).json()
+            sizes.append(len(page["items"]))
+            seen += [one["id"] for one in page["items"]]
+            cursor = page["next"]
+    assert seen == [f"{number}" for number in range(100, 130) if number % 3 == 0]
+    assert sizes == [4, 4, 2]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.test"])  # noqa: S104

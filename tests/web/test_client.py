@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
-from bread import RunStopped
+from bread import BreadError, RunStopped
 from bread.client import Client
+from bread.domain.errors import InvalidInput, NotFound, Refused, StoreUnavailable, StoreUnreadable
+from bread.runtime.http.client import check
+from bread.runtime.http.errors import told
+from bread.runtime.http.statuses import status_of
 from scenes import refused
 from support import read, said, types
+from test_numbers import ROOMS, parsed
 from web.conftest import Served
 
 
@@ -68,6 +75,50 @@ async def test_errors_are_those_of_the_library(client: Client) -> None:
     assert caught.value.code == "MODEL_ERROR"
     run_id = (await read(client.run("clerk", "go")))[0].run_id
     assert await client.cancel(run_id, "enough") == "cancelled"
+
+
+def errors() -> Iterator[BreadError]:
+    """An error of each code that the rooms raise, as they raise it."""
+    classes = {cls.__name__: cls for cls in (BreadError, InvalidInput, NotFound, Refused)}
+    for _, tree in parsed(*ROOMS):
+        for node in ast.walk(tree):
+            match node:
+                case ast.Call(func=ast.Name(id=name), args=[ast.Constant(value=str(code)), *_]) if name in classes:
+                    yield classes[name](code, "why", place=1)
+    yield StoreUnavailable("why", place=1)
+
+
+def test_each_error_comes_back_as_what_it_was() -> None:
+    """B129, B147: by its code, not by its status, which several classes share."""
+    seen = set()
+    for given in errors():
+        status = status_of(given)
+        if status == 500:
+            continue
+        seen.add(given.code)
+        response = httpx2.Response(
+            status, content=bytes(told(status, given.code, given.message, dict(given.details)).body)
+        )
+        with refused(given.code) as caught:
+            check(response)
+        assert type(caught.value) is type(given), given.code
+        assert (caught.value.message, caught.value.details) == ("why", {"place": 1})
+    assert seen >= {"CONCURRENCY_LIMIT", "MODEL_NOT_READY", "NOT_OPEN", "IDEMPOTENCY_CONFLICT", "STORE_UNAVAILABLE"}
+
+
+def test_a_store_that_cannot_be_read_is_no_fault_of_the_request() -> None:
+    """B147: though a cursor that is none has the same code."""
+    assert status_of(StoreUnreadable("PROTOCOL_DECODE_ERROR", "malformed")) == 500
+    assert status_of(InvalidInput("PROTOCOL_DECODE_ERROR", "no cursor")) == 400
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(502, "STORE_UNAVAILABLE"), (504, "STORE_UNAVAILABLE"), (500, "INTERNAL_ERROR")]
+)
+def test_what_stands_between_has_errors_of_its_own(status: int, code: str) -> None:
+    """B147: a proxy whose server is away: it may come back."""
+    with refused(code):
+        check(httpx2.Response(status, text="<h1>Bad Gateway</h1>"))
 
 
 async def test_nobody_there() -> None:

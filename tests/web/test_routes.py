@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import Any
 
 import pytest
 from httpx2 import AsyncClient
@@ -90,6 +89,36 @@ async def test_a_client_need_not_wait(client: AsyncClient) -> None:
                 accepted = await client.post(path, json=answer, headers=prefer)
                 assert (accepted.status_code, accepted.json()) == (202, {"runId": run_id})
     assert (await client.get(f"/runs/{run_id}")).json()["output"] == "Noted."
+
+
+@pytest.mark.parametrize("prefer", ["", "respond-async", "wait=5, Respond-Async"])
+async def test_the_run_that_an_answer_names_is_the_one_whose_stream_goes_on(client: AsyncClient, prefer: str) -> None:
+    """B139, B141, B134: with a stream or without, also where a child asked: the root, whose stream the answer's is."""
+    asked = (await run(client, "/agents/boss/run", {"input": "go"}))[-1]["payload"]
+    assert asked["runId"] != asked["rootRunId"]
+    body = {"response": "yes"}
+    got = await client.post(f"/resume/{asked['checkpointId']}", json=body, headers={"Prefer": prefer})
+    run_id = got.headers["x-run-id"]
+    assert run_id == asked["rootRunId"]
+    if prefer:
+        assert (got.status_code, got.json(), got.headers["location"]) == (202, {"runId": run_id}, f"/runs/{run_id}")
+    else:
+        assert got.status_code == 200
+    found = await watched(client, run_id, **{"Last-Event-ID": asked["cursor"]})
+    assert [event["payload"]["output"] for event in found if event["type"] == "agent:run:end"][-1] == "Led."
+    if not prefer:
+        assert all(f"id: {event['id']}\r\n" in got.text for event in found if event["type"] == "agent:run:end")
+
+
+async def test_a_retry_names_its_run(client: AsyncClient) -> None:
+    """B139, B18: as a run does."""
+    failed = (await run(client, "/agents/broken/run", {"input": "go"}))[-1]["payload"]
+    path = f"/runs/{failed['runId']}"
+    for prefer, status in (("", 200), ("respond-async", 202)):
+        got = await client.post(f"{path}/retry", headers={"Prefer": prefer})
+        assert (got.status_code, got.headers["x-run-id"]) == (status, failed["runId"])
+        assert (await watched(client, failed["runId"]))[-1]["type"] == "agent:error"
+    assert (got.json(), got.headers["location"]) == ({"runId": failed["runId"]}, path)
 
 
 @pytest.mark.parametrize("way", ["header", "body"])
@@ -288,50 +317,3 @@ async def test_metrics(client: AsyncClient) -> None:
     while last["bread_human_wait_seconds_count"] == before["bread_human_wait_seconds_count"]:
         last = await measured()
     assert last["bread_checkpoints_pending"] == before["bread_checkpoints_pending"]
-
-
-# --- errors -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "expected"),
-    [
-        ("/agents/nope/run", {"input": 1}, (404, "AGENT_NOT_FOUND")),
-        ("/agents/typed/run", {"input": {}}, (422, "INPUT_INVALID")),
-        ("/agents/clerk/run", {}, (422, "INPUT_INVALID")),
-        ("/agents/clerk/run", {"input": 1, "inputs": 2}, (422, "INPUT_INVALID")),
-        ("/agents/clerk/run", {"input": 1, "skill": "nope"}, (404, "SKILL_NOT_FOUND")),
-        ("/agents/clerk/run", [], (422, "INPUT_INVALID")),
-        ("/resume/nope", {"response": 1}, (404, "CHECKPOINT_NOT_FOUND")),
-        ("/runs/nope/cancel", {}, (404, "RUN_NOT_FOUND")),
-        ("/runs/nope/retry", {}, (404, "RUN_NOT_FOUND")),
-        ("/sessions/cleanup", {"olderThanDays": "x"}, (422, "INPUT_INVALID")),
-        ("/sessions/cleanup", {"olderThanDays": 1e18}, (422, "INPUT_INVALID")),
-        ("/nope", {}, (404, "NOT_FOUND")),
-        ("/agents", {}, (405, "METHOD_NOT_ALLOWED")),
-    ],
-)
-async def test_errors_are_statuses(client: AsyncClient, path: str, body: Any, expected: tuple[int, str]) -> None:
-    """B139, B141, B147: before any stream opens, in one shape."""
-    assert error(await client.post(path, json=body)) == expected
-
-
-async def test_what_is_no_json(client: AsyncClient) -> None:
-    """B147."""
-    headers = {"content-type": "application/json"}
-    got = await client.post("/agents/clerk/run", content=b'{"input": ', headers=headers)
-    assert error(got) == (422, "INPUT_INVALID")
-
-
-@pytest.mark.parametrize("chunked", [False, True])
-async def test_a_body_has_a_limit(client: AsyncClient, chunked: bool) -> None:
-    """B146: whether its length was said or not; nothing is begun."""
-    body = json.dumps({"input": "x" * 20_000}).encode()
-
-    async def pieces() -> Any:
-        for start in range(0, len(body), 1000):
-            yield body[start : start + 1000]
-
-    headers = {"content-type": "application/json"}
-    got = await client.post("/agents/echo/run", content=pieces() if chunked else body, headers=headers)
-    assert error(got) == (413, "BODY_TOO_LARGE")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from time import perf_counter
 from typing import Any
 
 import httpx2
@@ -23,6 +24,16 @@ def servers(tmp_path: Path) -> Iterator[list[Served]]:
     yield found
     for server in found:
         server.kill()
+
+
+HINTS = ("text:delta", "text:reset")
+
+
+def seqs_of(found: list[dict[str, Any]]) -> list[int]:
+    """The numbers of the durable events; hints of calls to come have none of their own."""
+    return [
+        event["payload"]["seq"] for event in found if event["type"] not in HINTS and "tool:input" not in event["type"]
+    ]
 
 
 class Count:
@@ -76,11 +87,14 @@ async def test_a_server_stops_in_seconds_with_open_streams(servers: list[Served]
         assert said(await watched(client, slow)) == "Wait. Done."
 
 
-async def test_observers_miss_nothing_while_servers_are_killed(servers: list[Served]) -> None:
+async def test_observers_miss_nothing_while_servers_are_killed(
+    servers: list[Served], record_property: Callable[[str, object], None]
+) -> None:
     """B135, B130, B150, C53: dropped at random, each comes back with its last id; two SIGKILLs meanwhile: 0 gaps, 0
     duplicates, the same text."""
-    chance, runs = Random(1), trials(5, 20)
+    chance, runs, begun = Random(1), trials(5, 20), perf_counter()
     observers = runs * trials(4, 25)
+    connections = 0
     async with calling(servers[0]) as client:
         ids = [await started(client, "clerk") for _ in range(runs)]
     seen: list[list[dict[str, Any]]] = [[] for _ in range(observers)]
@@ -89,6 +103,7 @@ async def test_observers_miss_nothing_while_servers_are_killed(servers: list[Ser
     alive.set()
 
     async def observes(number: int) -> None:
+        nonlocal connections
         mine = seen[number]
         while not mine or mine[-1]["type"] != "agent:run:end":
             await alive.wait()
@@ -100,6 +115,7 @@ async def test_observers_miss_nothing_while_servers_are_killed(servers: list[Ser
                     client.stream("GET", f"/runs/{ids[number % runs]}/stream", headers=headers) as got,
                 ):
                     some[len(servers) > 1].add()
+                    connections += 1
                     async for event in events(got):
                         mine.append(event)
                         patience -= 1
@@ -121,10 +137,17 @@ async def test_observers_miss_nothing_while_servers_are_killed(servers: list[Ser
             page = await client.get("/checkpoints", params={"limit": 1000})
             for one in page.json()["items"]:
                 await run(client, f"/resume/{one['id']}", {"response": "yes"})
+    async with calling(servers[-1]) as client:
+        whole = [seqs_of(await watched(client, run_id)) for run_id in ids]
+    crumbs = [seqs_of(mine) for mine in seen]
+    missing = sum(len({*whole[number % runs]} - {*mine}) for number, mine in enumerate(crumbs))
+    twice = sum(len(mine) - len({*mine}) for mine in crumbs)
+    counts = {"observers": observers, "connections": connections, "runs": runs, "kills": len(servers) - 1}
+    counts |= {"crumbs": sum(map(len, crumbs)), "gaps": missing, "duplicates": twice}
+    record_property("counts", counts | {"seconds": round(perf_counter() - begun, 1)})
+    assert (missing, twice) == (0, 0)
     for mine in seen:
         assert said(mine) == "Hm é. Noted."
-        durable = [event for event in mine if event["type"] not in ("text:delta", "text:reset")]
-        kinds = types([event for event in durable if not event["type"].startswith("tool:input")])
+        kinds = types([event for event in mine if event["type"] not in HINTS])
         assert kinds == ["agent:run:start", "human:required", "human:resumed", "agent:run:end"]
-        seqs = [event["payload"]["seq"] for event in durable if not event["type"].startswith("tool:input")]
-        assert seqs == sorted({*seqs})
+    assert all(mine == sorted(mine) for mine in crumbs)

@@ -1,0 +1,54 @@
+"""Servers as the command line starts them, each a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from cli_kit import PATIENCE, environment
+
+
+def command(folder: Path, *words: str, app: str = "app:clerk", **env: str) -> subprocess.Popen[str]:
+    """A command in a folder, as a process that goes on."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "bread.runtime.cli", "--app", app, *words],
+        cwd=folder,
+        env=environment(**env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def done(folder: Path, *words: str, **env: str) -> tuple[int, str, str]:
+    """A command that ends: its exit code, and what it printed."""
+    process = command(folder, *words, **env)
+    out, err = process.communicate(timeout=PATIENCE)
+    return process.returncode, out, err
+
+
+def address(process: subprocess.Popen[str]) -> str:
+    """Where a server listens, once it does."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("API "):
+            return line.split()[1]
+    raise AssertionError("it never listened")
+
+
+@contextmanager
+def served(folder: Path, *words: str, app: str = "app:clerk") -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server, as `bread start` or `bread dev`, on a free port; its process and its address."""
+    process = command(folder, *words, "--port", "0", app=app)
+    try:
+        yield process, address(process)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # `dev` has a process of its own for each life
+        process.communicate()
