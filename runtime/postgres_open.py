@@ -44,12 +44,15 @@ def migrate(address: Address) -> int | None:
             found = _version(connection)
         if found == SCHEMA_VERSION:
             return found
-        with watched(connection, MIGRATION_SECONDS), connection.transaction():
-            # Waits for another process that is at it, then finds its work done.
-            connection.execute("SET LOCAL lock_timeout = 0")
-            connection.execute("SET LOCAL statement_timeout = 0")
-            connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(current_schema()))", (MIGRATION,))
-            return _migrate(connection, address)
+        with watched(connection, MIGRATION_SECONDS):
+            # Waits for another process that is at it, then finds its work done: in a transaction that begins with the
+            # lock held, since one that began before may still look at names as they were. The lock goes with the
+            # connection.
+            connection.execute("SET lock_timeout = 0")
+            connection.execute("SET statement_timeout = 0")
+            connection.execute("SELECT pg_advisory_lock(%s, hashtext(current_schema()))", (MIGRATION,))
+            with connection.transaction():
+                return _migrate(connection, address)
 
 
 @contextmanager

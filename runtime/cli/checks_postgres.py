@@ -132,7 +132,8 @@ def _contents(connection: psycopg.Connection[Any]) -> Contents:
         """SELECT (SELECT sum(pg_total_relation_size(one::regclass)) FROM unnest(%s::text[]) AS one)::bigint,
             count(*) FILTER (WHERE age < %s)::int, count(*) FILTER (WHERE age >= %s)::int,
             (SELECT count(*) FROM bread_runs WHERE status = 'running')::int
-        FROM (SELECT extract(epoch FROM clock_timestamp() - beat) AS age FROM bread_workers) AS ages""",
+        FROM (SELECT extract(epoch FROM clock_timestamp() - beat) AS age FROM bread_workers
+            WHERE beat > 'epoch') AS ages""",
         list(TABLES),
         STALE_SECONDS,
         STALE_SECONDS,
