@@ -141,7 +141,7 @@ class Heartbeats:
                     self._leases = False
                     connection = self._address.connect()
                 # One that takes so long is given up while there is time for another, on a new connection.
-                with watched(connection, (self._stale - self._every) / 2):
+                with watched(connection, (self._stale - self._every) / 3):
                     self._beat(connection, began)
                 silent = False
             except (psycopg.Error, StoreUnavailable) as error:

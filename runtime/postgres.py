@@ -20,7 +20,7 @@ from ..domain.errors import StoreUnavailable, StoreUnreadable
 from .postgres_log import PostgresEventLog
 from .postgres_sql import PostgresCursor, failure, in_our_terms
 from .postgres_url import Address
-from .postgres_watch import touch, watched
+from .postgres_watch import touch, was_cut, watched
 from .postgres_write import LOCK, PostgresTransaction
 from .tail import Tail
 from .unit import Spoiled, Undone
@@ -42,6 +42,7 @@ class PostgresStore:
         self.channel = f"bread_{schema}"[:63]
         self._writing = threading.Lock()
         self._writer: psycopg.Connection[Any] | None = None
+        self._since, self._silent = 0.0, -1.0  # when it was made, and when one was last silent for too long
         self._pool = ConnectionPool(
             address.full,
             kwargs={"autocommit": True},
@@ -68,8 +69,12 @@ class PostgresStore:
     def write(self) -> Iterator[PostgresTransaction]:
         with self._writing:
             connection = self._connected()
-            with watched(connection):
-                yield from self._written(connection)
+            try:
+                with watched(connection):
+                    yield from self._written(connection)
+            finally:
+                if was_cut(connection):
+                    self._give_up()
 
     def _written(self, connection: psycopg.Connection[Any]) -> Iterator[PostgresTransaction]:
         tx = PostgresTransaction(connection, self.channel, self.worker)
@@ -112,8 +117,11 @@ class PostgresStore:
         deadline = time.monotonic() + PATIENCE
         while True:
             if self._writer is not None and not self._writer.closed:
-                return self._writer
+                if self._since > self._silent:
+                    return self._writer
+                self._writer.close()
             try:
+                self._since = time.monotonic()
                 self._writer = self.address.connect()
             except StoreUnavailable:
                 if self._closed or time.monotonic() > deadline:
@@ -149,6 +157,14 @@ class PostgresStore:
             if connection is None:
                 raise StoreUnavailable(f"{self.address.shown} does not answer: the store is closed") from error
             raise failure(error, connection) from error
+        finally:
+            if connection is not None and was_cut(connection):
+                self._give_up()
+
+    def _give_up(self) -> None:
+        """One connection was silent for too long. The others go the same way: nobody has to find out of each."""
+        self._silent = time.monotonic()
+        self._pool.drain()
 
     def explain(self, error: BaseException) -> BaseException:
         ours = in_our_terms(error)
@@ -205,6 +221,9 @@ class NotifyTail(Tail):
             wait = RECONNECT_SECONDS if behind else LOOK_SECONDS
             ready, _, _ = select.select([connection.fileno(), self._woken], [], [], wait)
             news = behind or not ready
+            if not ready:
+                with watched(connection, LOOK_SECONDS):
+                    connection.execute("SELECT 1")  # is this still the way to hear?
             for notify in connection.notifies(timeout=0):
                 writer, _, last = notify.payload.partition(" ")
                 if writer == self._worker and not news:

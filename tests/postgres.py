@@ -38,3 +38,12 @@ def in_schema(url: str, schema: str) -> str:
 def with_password(url: str, password: str) -> str:
     """The same store, of a URL that holds a password. The server asks nobody for one."""
     return url.replace("bread@", f"bread:{quote(password, safe='')}@")
+
+
+def ask_for_password(role: str, password: str) -> None:
+    """Make a role that the server asks for its password, unlike everybody else."""
+    rules = server().folder / "data" / "pg_hba.conf"
+    rules.write_text(f"host all {role} 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
+    with psycopg.connect(server().url(), autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN SUPERUSER PASSWORD '{password}'".encode())
+        connection.execute("SELECT pg_reload_conf()")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ async def test_damage_is_found_in_the_depth(store: str) -> None:
 async def test_what_a_server_says_of_itself(
     store: str, monkeypatch: pytest.MonkeyPatch, says: dict[str, Any], what: str, state: str, words: str
 ) -> None:
-    """B156: clocks that differ, connections that run out, settings that lose what was committed; each with what to do."""
+    """B156: clocks that differ, connections that run out, unsafe settings; each with what to do."""
     real = checks_postgres._server
     monkeypatch.setattr(checks_postgres, "_server", lambda connection: real(connection)._replace(**says))
     finding = (await found(store))[what]
@@ -123,8 +124,8 @@ async def test_what_is_really_asked(store: str, monkeypatch: pytest.MonkeyPatch)
     assert (says.fsync, says.full_page_writes, says.synchronous_commit, says.may_create) == ("off", "off", "on", True)
     assert 0 < says.left < 400
     assert abs(says.ahead) < 1
-    real = checks_postgres.time.time
-    monkeypatch.setattr(checks_postgres.time, "time", lambda: real() - 100)
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() - 100)
     ahead = checks_postgres.ask(postgres_url.Address(store, "doctor"), checks_postgres._server).ahead
     assert 99 < ahead < 101
 
