@@ -88,7 +88,10 @@ def test_every_setting_has_a_heading(setting: str) -> None:
     default = Config.model_fields[setting].default
     if default not in (None, ()) and setting != "store":
         assert f"`{default}`" in text
-    named = {name.lower() for name in re.findall(rf"`{PREFIX}([A-Z_]+)`", page.read_text())} - {"app"}
+    named = {name.lower() for name in re.findall(rf"`{PREFIX}([A-Z_]+)`", page.read_text())} - {
+        "app",
+        "store_password_file",
+    }
     assert named == Config.model_fields.keys()
 
 

@@ -102,7 +102,15 @@ CODES = {
 # Text in capitals that is no code: names in the environment of the program and of the store's library, and the key
 # under which the model layer sends what is not JSON.
 NO_CODES = {
-    *("BREAD_APP", "BREAD_KEYS", "BREAD_STORE", "ORIGINATOR_ID_TYPE", "SQLITE_DBNAME", "SQLITE_LOCK_TIMEOUT"),
+    *(
+        "BREAD_APP",
+        "BREAD_KEYS",
+        "BREAD_STORE",
+        "BREAD_STORE_PASSWORD_FILE",
+        "ORIGINATOR_ID_TYPE",
+        "SQLITE_DBNAME",
+        "SQLITE_LOCK_TIMEOUT",
+    ),
     "INVALID_JSON",
     # settings of the library for PostgreSQL
     *("CREATE_TABLE", "POSTGRES_CONNECT_TIMEOUT", "POSTGRES_DBNAME", "POSTGRES_HOST", "POSTGRES_LOCK_TIMEOUT"),
