@@ -87,7 +87,8 @@ def test_the_clone_is_this_tree(clone: Path) -> None:
         assert (clone / name).read_bytes() == (ROOT / name).read_bytes()
     assert (clone / "bread" / "domain").is_symlink()
     assert {path.name for path in clone.iterdir() if path.name.startswith(".")} <= {
-        ".ci", ".editorconfig", ".git", ".gitignore", ".venv", ".github", ".gitattributes", ".dockerignore", ".env.example",
+        ".ci", ".editorconfig", ".git", ".gitignore", ".venv", ".github", ".gitattributes", ".dockerignore",
+        ".env.example",
     }  # fmt: skip
 
 
