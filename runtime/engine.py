@@ -93,6 +93,8 @@ class Engine:
             self.liveness.join()
             for model in self._models():
                 model.open()
+        else:
+            await asyncio.to_thread(self.liveness.look)
         self.journal.writer.on_commit = self._committed
         self.journal.writer.performs = self._performs
         self.journal.on_foreign = self._foreign
@@ -123,7 +125,7 @@ class Engine:
         if self.executes:
             for model in self._models():
                 await model.close()
-            self.liveness.leave()
+        self.liveness.leave()
 
     def _models(self) -> list[ManagedModel]:
         models = {id(agent.model): agent.model for agent in self.agents.values()}
