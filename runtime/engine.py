@@ -24,13 +24,14 @@ from ..domain.run import Release, Take
 from ..domain.run_state import RunState
 from ..domain.streams import Streams
 from ..transport.local import LocalHub
-from ..transport.port import InProcess, Transport
+from ..transport.port import Bus, InProcess, Transport
 from . import reads
 from .actor import Actor
 from .agents import Agent
 from .composing import Pipeline
 from .effects import BACKOFF_SECONDS
 from .liveness import Liveness
+from .relay import Relay
 from .sqlite_journal import SQLiteJournal
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class Engine:
         self.fault: Callable[[str], None] = fault or (lambda point: None)
         self.hub = LocalHub()
         self.families: WeakValueDictionary[str, Family] = WeakValueDictionary()
-        self.hub.tell = self.transport.tell
+        self.relay = Relay(self, self.transport) if isinstance(self.transport, Bus) else None
+        self.hub.tell = self.relay.tell if self.relay is not None else self.transport.tell
         self.actors: dict[str, Actor] = {}
         self.threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix="bread-tool")
         self.closing = False
@@ -87,6 +89,7 @@ class Engine:
     # --- life
 
     async def open(self) -> None:
+        await self.transport.open(self.hub.heard)
         if self.executes:
             self.liveness.join()
             for model in self._models():
@@ -94,8 +97,9 @@ class Engine:
         self.journal.writer.on_commit = self._committed
         self.journal.writer.performs = self._performs
         self.journal.on_foreign = self._foreign
-        await self.transport.open(self.hub.hand_on)
         await self.journal.open()
+        if self.relay is not None:
+            self.relay.open(self.journal.heard)
         if self.executes:
             await self._sweep()
             self.spawn(self._sweep_forever(), "sweep")
@@ -111,6 +115,8 @@ class Engine:
         await self._give_back()
         if self.on_given_back is not None:
             await self.on_given_back(max(0.0, deadline - time.monotonic()))
+        if self.relay is not None:
+            await self.relay.close(max(0.0, deadline - time.monotonic()))
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -194,6 +200,8 @@ class Engine:
             if actor is not None:
                 self.spawn(actor.catch_up(), f"catch up {run_id}")
         self.sweep_soon()
+        if self.relay is not None:
+            self.relay.heard(entries)
         self._tell(entries, own=False)
 
     def _tell(self, entries: list[Logged], *, own: bool) -> None:
