@@ -89,7 +89,11 @@ class Engine:
     # --- life
 
     async def open(self) -> None:
-        await self.transport.open(self.hub.heard)
+        try:
+            await self.transport.open(self.hub.heard if self.relay is None else self.relay.hear)
+        except BreadError:
+            await self.journal.close()
+            raise
         if self.executes:
             self.liveness.join()
             for model in self._models():

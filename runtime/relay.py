@@ -93,6 +93,12 @@ class Relay:
                 self._add(frame)
             self._last = max(self._last, frame.recorded.position)
 
+    def hear(self, root: str, frame: Frame) -> None:
+        """What another process tells by the bus, sooner than the store does."""
+        if isinstance(frame, Logged):
+            self.heard([frame])
+        self._engine.hub.heard(root, frame)
+
     def heard(self, entries: Iterable[Logged]) -> None:
         """Commits of other processes: what they have erased is published no more, and removed if it just was."""
         for root in [entry.recorded.stream for entry in entries if is_end(entry)]:
@@ -284,18 +290,21 @@ class Relay:
 
     async def _catch_up(self) -> None:
         while self._behind is not None:
-            self._behind = await self._publish_page(self._engine.worker, self._behind)
+            self._behind = await self._publish_page(self._engine.worker, self._behind, self._last)
             if self._behind >= self._last:
                 self._behind = None
 
     async def publish_rest(self, worker: str, after: int) -> int:
         last = await self._engine.journal.ask(reads.last_position)
         while after < last:
-            after = await self._publish_page(worker, after)
+            after = await self._publish_page(worker, after, last)
         return after
 
-    async def _publish_page(self, worker: str, after: int) -> int:
-        """Publish what a worker has in a page of the log; gives the position where the page ends."""
+    async def _publish_page(self, worker: str, after: int, last: int) -> int:
+        """Publish what a worker has in a page of the log; gives the position where the page ends.
+
+        `last` is the last position that there was before the page is read: without any page, that is where it ends.
+        """
         await self.bus.until_up()
         page, end, _ = await self._patiently(lambda: self._engine.journal.ask(reads.since, after, PAGE))
         lanes: dict[str, Lane] = {}
@@ -311,7 +320,7 @@ class Relay:
                 await self._empty(lane)
         finally:
             self._others = [lane for lane in self._others if lane not in lanes.values()]
-        return end if page or end > after else max(end, self._last)
+        return end if end > after else last
 
     # --- live
 

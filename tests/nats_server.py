@@ -91,6 +91,6 @@ async def kept(server: NatsServer, subjects: str = "bread.v1.*.crumbs.>") -> lis
 async def kept_of(js: JetStreamContext, subjects: str) -> list[Msg]:
     stored = await js.pull_subscribe(subjects, stream="BREAD_CRUMBS")
     found: list[Msg] = []
-    while len(found) < (await stored.consumer_info()).num_pending + len(found):
+    while (await stored.consumer_info()).num_pending:
         found += await stored.fetch(500, timeout=5)
     return found

@@ -149,7 +149,7 @@ class JetStream:
             discard=api.DiscardPolicy.OLD,
             max_age=self._max_age or 3600,
             max_bytes=self._max_bytes or 1 << 30,
-            duplicate_window=DUPLICATE_WINDOW,
+            duplicate_window=min(DUPLICATE_WINDOW, self._max_age or DUPLICATE_WINDOW),
             allow_direct=True,
             compression=api.StoreCompression.S2,
             max_consumers=10_000,
@@ -183,6 +183,7 @@ class JetStream:
             changes["subjects"] = [*subjects, *(one for one in KEPT if one not in subjects)]
         if self._max_age is not None and there.max_age != self._max_age:
             changes["max_age"] = self._max_age
+            changes["duplicate_window"] = min(DUPLICATE_WINDOW, self._max_age)
         if self._max_bytes is not None and there.max_bytes != self._max_bytes:
             changes["max_bytes"] = self._max_bytes
         return there.evolve(**changes) if changes else None

@@ -81,7 +81,32 @@ async def examine(place: Place, *, deep: bool) -> AsyncIterator[Finding]:
             async for finding in database(place, path.expanduser().absolute(), deep=deep):
                 yield finding
     yield clock()
-    yield ok("transport", "in-process; processes on one store hear each other through it")
+    async for finding in bus(place):
+        yield finding
+
+
+async def bus(place: Place) -> AsyncIterator[Finding]:
+    """Whether NATS answers, lets us in and has the stream, where there is to be one."""
+    try:
+        transport = place.transport()
+        if transport is None:
+            yield ok("transport", "in-process; processes on one store hear each other through it")
+            return
+        await transport.open(lambda root, frame: None)
+    except BreadError as error:
+        if error.code != "CONFIG_INVALID":  # which was said already
+            yield failed("transport", error)
+        return
+    try:
+        yield nats_finding(transport)
+    finally:
+        await transport.close()
+
+
+def nats_finding(transport: Any) -> Finding:
+    if transport.is_up:
+        return ok("transport", f"NATS at {transport.shown}")
+    return warn("transport", f"NATS at {transport.shown} does not answer", "start it; runs go on without it")
 
 
 # --- the installation

@@ -56,7 +56,7 @@ def dev(
     place: Place = context.obj
     watchfiles = _imported("watchfiles")
     place.announce("reloads on change")
-    spec = {"store": place.store, "app": place.app, "host": host, "port": port, "keys": keys}
+    spec = {"store": place.store, "nats": place.nats, "app": place.app, "host": host, "port": port, "keys": keys}
     watchfiles.run_process(
         ".", target=_serve_again, args=(spec,), watch_filter=watchfiles.PythonFilter(extra_extensions=(".md",))
     )
@@ -66,7 +66,7 @@ def dev(
 def _serve_again(spec: dict[str, Any]) -> None:
     """One life of the server, in a process of its own. What is wrong with the agents is said, and a change awaited."""
     try:
-        _serve(Place(spec["store"], spec["app"]), spec["host"], spec["port"], spec["keys"], False)
+        _serve(Place(spec["store"], spec["app"], nats=spec["nats"]), spec["host"], spec["port"], spec["keys"], False)
     except BreadError as error:
         exits.report(error.code, error.message)
 
