@@ -78,13 +78,15 @@ class Link:
         self.up = asyncio.Event()
         self.missed: Callable[[], None] = lambda: None
         self._closed = asyncio.Event()
-        self._closing = self._complained = False
+        self._closing = False
+        self._complained: set[bool] = set()
         self._denied: set[str] = set()
         self._first: asyncio.Future[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Connect, or go on trying in the background. TRANSPORT_UNAVAILABLE, TRANSPORT_TOO_OLD where trying is vain."""
+        self._closing = False
         self._first = asyncio.get_running_loop().create_future()
         self._spawn(self._hold())
         done, _ = await asyncio.wait([self._first], timeout=OPEN_SECONDS)
@@ -145,7 +147,7 @@ class Link:
             except FAILURES as error:
                 self._complain(_words(error))
             else:
-                self._complained = False
+                self._complained.clear()
                 self.up.set()
                 if self._first is not None and not self._first.done():
                     self._first.set_result(None)
@@ -166,8 +168,8 @@ class Link:
                 logger.warning("NATS does not permit: %s", words)
         elif not self.up.is_set():
             self._not_connected(words)
-        else:
-            logger.warning("NATS: %s", words)
+        elif not isinstance(error, nats.errors.UnexpectedEOF | nats.errors.StaleConnectionError | OSError):
+            logger.warning("NATS: %s", words)  # a connection that ends is told of once, when it has
 
     def _not_connected(self, words: str) -> None:
         first = self._first
@@ -183,16 +185,15 @@ class Link:
         return BreadError(
             "TRANSPORT_UNAVAILABLE",
             f"NATS at {self.address.shown} does not accept who we are: check the user and the password of --nats"
-            " (BREAD_NATS, BREAD_NATS_PASSWORD), or the file of BREAD_NATS_CREDS",
+            " (BREAD_NATS, BREAD_NATS_PASSWORD) or the file of BREAD_NATS_CREDS",
         )
 
     def _complain(self, words: str) -> None:
-        if not self._complained and not self._closing:
-            why = self._refused().message if is_refusal(words) else words
-            logger.warning(
-                "NATS at %s cannot be used now, runs go on and it is tried again: %s", self.address.shown, why
-            )
-        self._complained = True
+        refused = is_refusal(words)
+        if refused not in self._complained and not self._closing:
+            why = self._refused().message if refused else f"NATS at {self.address.shown} cannot be used now: {words}"
+            logger.warning("%s; runs go on, and it is tried again", why)
+        self._complained.add(refused)
 
     async def _on_down(self) -> None:
         was_up = self.up.is_set()
