@@ -18,7 +18,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, SecretStr
 from pydantic.fields import FieldInfo
 from typer.main import get_command
 
@@ -76,6 +76,7 @@ PLAIN = {
     int: "integer",
     float: "number",
     bool: "boolean",
+    SecretStr: "text",
     datetime: "time",
     type(None): "null",
 }

@@ -22,6 +22,7 @@ from ..transport.cursor import parse_cursor
 from ..transport.port import Transport
 from . import audit, loop_reads, reads, tree_reads
 from .agents import Agent
+from .buses import bus_of
 from .composing import Step, define_pipeline
 from .door import Accepted, Door, checked
 from .effects import BACKOFF_SECONDS
@@ -45,8 +46,9 @@ class Bread:
     lists of steps by their ids. `store` is `sqlite:///path` (relative to the working folder), `postgresql://...` (as
     libpq takes it) or `memory://`. With `executes=False` it reads and answers, but performs no run: those are left to
     processes that do; with `takes=False` it performs what is begun or answered here, and takes no other run that is
-    ready or orphaned. `concurrency` caps the root runs that run here. `heartbeat` is for PostgreSQL: seconds between
-    two beats, and until a worker that is silent counts as dead.
+    ready or orphaned. `concurrency` caps the root runs that run here. `nats` is the URL of a server by which processes
+    hear each other at once, and programs outside hear everything; `transport` is a Transport of one's own. `heartbeat`
+    is for PostgreSQL: seconds between two beats, and until a worker that is silent counts as dead.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Bread:
         takes: bool = True,
         grace: float = GRACE_SECONDS,
         backoff: tuple[float, ...] = BACKOFF_SECONDS,
+        nats: str | None = None,
         transport: Transport | None = None,
         heartbeat: tuple[float, float] = HEARTBEAT,
         clock: Callable[[], float] = time.time,
@@ -69,7 +72,7 @@ class Bread:
     ) -> None:
         self.agents = by_id([*agents, *in_folder(agents_dir)])
         self.pipelines = {name: define_pipeline(name, steps, self.agents) for name, steps in (pipelines or {}).items()}
-        self.store, self.worker = store, short_id("w")
+        self.store, self.nats, self.worker = store, nats, short_id("w")
         check_store(store)
         self._heartbeat = heartbeat
         if concurrency is not None and concurrency < 1:
@@ -79,7 +82,7 @@ class Bread:
             "takes": takes,
             "max_running": concurrency,
             "backoff": backoff,
-            "transport": transport,
+            "transport": transport or bus_of(nats),
             "fault": fault,
             "always_replay": always_replay,
         }

@@ -2,9 +2,9 @@
 
     config = Config(store="sqlite:///.bread/bread.db", entrypoints=("publisher",))
 
-`BREAD_STORE`, `BREAD_AGENTS`, `BREAD_ENTRYPOINTS` (with commas, or JSON), `BREAD_CONCURRENCY`, `BREAD_GRACE`,
-`BREAD_CORS` (as names) and `BREAD_TRANSPORT` beat the file. Errors name the file and line, and the field or the
-variable; what stands in a variable is shown to nobody.
+`BREAD_STORE`, `BREAD_NATS`, `BREAD_NATS_PASSWORD`, `BREAD_NATS_CREDS`, `BREAD_AGENTS`, `BREAD_ENTRYPOINTS` (with
+commas, or JSON), `BREAD_CONCURRENCY`, `BREAD_GRACE` and `BREAD_CORS` (as names) beat the file. Errors name the file and
+line, and the field or the variable; what stands in a variable is shown to nobody.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ import json
 import os
 from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, ModelWrapValidatorHandler, ValidationError, field_validator, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ..domain.errors import BreadError, InvalidInput
+from ..transport.nats_settings import address_of
+from ..transport.port import Transport
 from . import origins
 from .agents import Agent
 from .app import GRACE_SECONDS
+from .buses import bus_of
 from .composing import Step, define_pipeline
 from .loader import load_agents
 from .sources import AGENTS_FOLDER, CONFIG_FILE, Files, invalid, line_of
@@ -37,7 +40,8 @@ class Config(BaseSettings):
     may start from outside (`bread chat`, `bread invoke`); none named: all. `concurrency` caps the root runs of a
     process, `grace` is how many seconds a process that stops waits for what is under way. `cors` are the origins whose
     pages may call `bread start` from a browser. `pipelines` are lists of steps by their ids, which the file alone can
-    say. `transport` is in-process: NATS comes with a later release. Raises CONFIG_INVALID.
+    say. `nats` is the URL of a NATS server: without one, processes on one store hear each other through it;
+    `nats_password` and `nats_creds` (a file) are what proves who we are there. Raises CONFIG_INVALID.
     """
 
     model_config = SettingsConfigDict(
@@ -45,7 +49,9 @@ class Config(BaseSettings):
     )
 
     store: str = DEFAULT_STORE
-    transport: Literal["in-process"] = "in-process"
+    nats: str | None = None
+    nats_password: SecretStr | None = None
+    nats_creds: str | None = None
     agents: Annotated[str, Field(min_length=1)] = AGENTS_FOLDER
     entrypoints: Annotated[tuple[str, ...], NoDecode] = ()
     concurrency: Annotated[int | None, Field(ge=1)] = None
@@ -82,6 +88,19 @@ class Config(BaseSettings):
         except InvalidInput:
             raise ValueError(EXPECTED) from None
         return store
+
+    @field_validator("nats")
+    @classmethod
+    def _is_nats(cls, url: str | None) -> str | None:
+        try:
+            return url if url is None or address_of(url) else None
+        except InvalidInput as error:
+            raise ValueError(error.message.partition(": ")[2]) from None
+
+    def transport(self) -> Transport | None:
+        """What the settings of NATS name; None without any."""
+        password = self.nats_password.get_secret_value() if self.nats_password else None
+        return bus_of(self.nats, password, self.nats_creds)
 
     @field_validator("entrypoints", "cors", mode="before")
     @classmethod
@@ -136,6 +155,7 @@ def app_options(folder: str | Path = ".") -> dict[str, Any]:
         "store": f"sqlite:///{home / str(path)}" if relative else config.store,
         "concurrency": config.concurrency,
         "grace": config.grace,
+        "transport": config.transport(),
     }
 
 
@@ -167,8 +187,6 @@ def check_pipelines(config: Config, agents: Collection[Agent], folder: str | Pat
 def _words(field: str, kind: str, message: str) -> str:
     if kind == "extra_forbidden":
         return f"{field}: there is no such setting; there are: {', '.join(Config.model_fields)}"
-    if field == "transport":
-        message = "expected 'in-process': NATS comes with a later release"
     message = message.removeprefix("Value error, ").replace("Input should be", "expected")
     return f"{_variable(field) or field}: {message}"
 

@@ -24,13 +24,14 @@ from ..domain.run import Release, Take
 from ..domain.run_state import RunState
 from ..domain.streams import Streams
 from ..transport.local import LocalHub
-from ..transport.port import InProcess, Transport
+from ..transport.port import Bus, InProcess, Transport
 from . import reads, tracing
 from .actor import Actor
 from .agents import Agent
 from .composing import Pipeline
 from .effects import BACKOFF_SECONDS
 from .liveness import Liveness
+from .relay import Relay
 from .store_journal import StoreJournal
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class Engine:
         self.fault: Callable[[str], None] = fault or (lambda point: None)
         self.hub = LocalHub()
         self.families: WeakValueDictionary[str, Family] = WeakValueDictionary()
-        self.hub.tell = self.transport.tell
+        self.relay = Relay(self, self.transport) if isinstance(self.transport, Bus) else None
+        self.hub.tell = self.relay.tell if self.relay is not None else self.transport.tell
         self.actors: dict[str, Actor] = {}
         self.threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix="bread-tool")
         self.closing = False
@@ -87,6 +89,12 @@ class Engine:
     # --- life
 
     async def open(self) -> None:
+        try:
+            await self.transport.open(self.hub.heard if self.relay is None else self.relay.hear)
+        except BreadError:
+            await self.journal.close()
+            raise
+        self.liveness.publishes = self.relay
         if self.executes:
             loop = asyncio.get_running_loop()
             self.liveness.on_revived(lambda: loop.call_soon_threadsafe(self._revived))
@@ -98,11 +106,14 @@ class Engine:
         self.journal.writer.on_commit = self._committed
         self.journal.writer.performs = self._performs
         self.journal.on_foreign = self._foreign
-        await self.transport.open(self.hub.hand_on)
         await self.journal.open()
+        if self.relay is not None:
+            self.relay.open(self.journal.heard)
         if self.executes:
             await self._sweep()
             self.spawn(self._sweep_forever(), "sweep")
+            if self.relay is not None:
+                self.spawn(self._publish_what_others_left(self.relay), "publish what others left")
 
     async def close(self, grace: float) -> None:
         """Begin nothing more, commit the outcomes that come within `grace` seconds, and give the runs back."""
@@ -115,6 +126,8 @@ class Engine:
         await self._give_back()
         if self.on_given_back is not None:
             await self.on_given_back(max(0.0, deadline - time.monotonic()))
+        if self.relay is not None:
+            await self.relay.close(max(0.0, deadline - time.monotonic()))
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -197,6 +210,8 @@ class Engine:
             if actor is not None:
                 self.spawn(actor.catch_up(), f"catch up {run_id}")
         self.sweep_soon()
+        if self.relay is not None:
+            self.relay.heard(entries)
         self._tell(entries, own=False)
 
     def _tell(self, entries: list[Logged], *, own: bool) -> None:
@@ -264,6 +279,19 @@ class Engine:
             except Exception:
                 # The sweep is what recovers runs: one bad look at the store must not end it.
                 logger.exception("the sweep failed")
+
+    async def _publish_what_others_left(self, relay: Relay) -> None:
+        while not self.closing:
+            for worker, after in self.liveness.left_behind().items():
+                try:
+                    await relay.publish_rest(worker, after)
+                except StoreUnavailable as error:
+                    logger.warning("what worker %s has left is not published yet: %s", worker, error)
+                except Exception:
+                    logger.exception("what worker %s has left cannot be published", worker)
+                else:
+                    self.liveness.bury(worker)
+            await asyncio.sleep(SWEEP_SECONDS)
 
     async def _sweep(self) -> None:
         if not self.liveness.is_alive(self.worker):

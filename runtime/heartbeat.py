@@ -10,11 +10,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import psycopg
 
 from ..domain.errors import InvalidInput, StoreUnavailable
+from .liveness import Published
 from .postgres_url import Address
 from .postgres_watch import watched
 
@@ -37,18 +38,6 @@ GONE = "DELETE FROM bread_workers WHERE worker = %s"
 PRUNE = "DELETE FROM bread_workers WHERE beat < clock_timestamp() - interval '1 day' AND beat > 'epoch'"
 LEASE = "SELECT pg_try_advisory_lock(%s, hashtext(current_schema()))"
 LEASE_CLASS = 0x72656C61  # "rela"
-
-
-class Published(Protocol):
-    """How far this process has got with publishing what it has committed."""
-
-    @property
-    def published_upto(self) -> int:
-        """The position in the log up to which everything of this worker is published."""
-
-    @property
-    def is_done(self) -> bool:
-        """Whether that is everything."""
 
 
 class Heartbeats:

@@ -11,8 +11,29 @@ from typing import Protocol
 from ..domain.errors import StoreUnavailable
 
 
+class Published(Protocol):
+    """How far this process has got with publishing what it has committed."""
+
+    @property
+    def published_upto(self) -> int:
+        """The position in the log up to which everything of this worker is published."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether that is everything."""
+
+
 class Liveness(Protocol):
     """Tells living workers from dead ones, without clocks where that is possible."""
+
+    publishes: Published | None
+    """How far this process publishes, for whoever has to go on with it."""
+
+    def left_behind(self) -> dict[str, int]:
+        """Workers that are gone, and up to where of the log they had published; for one process at a time."""
+
+    def bury(self, worker: str) -> None:
+        """Everything that a worker has left is published."""
 
     def join(self) -> None: ...
 
@@ -33,7 +54,19 @@ class Liveness(Protocol):
     def revived(self) -> None: ...
 
 
-class Alone:
+class Unpublished:
+    """A store that does not say how far its workers have published."""
+
+    publishes: Published | None = None
+
+    def left_behind(self) -> dict[str, int]:
+        return {}
+
+    def bury(self, worker: str) -> None:
+        return
+
+
+class Alone(Unpublished):
     """A store that only this process can see: nobody else lives."""
 
     def __init__(self, worker: str) -> None:
@@ -61,7 +94,7 @@ class Alone:
         return
 
 
-class FileLocks:
+class FileLocks(Unpublished):
     """One lock file a worker, in a folder beside the database."""
 
     def __init__(self, database: str, worker: str) -> None:

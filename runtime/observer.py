@@ -17,13 +17,11 @@ from ..domain.ports import Logged
 from ..domain.run_events import (
     ChildReturned,
     ChildStarted,
-    ModelFailed,
     ModelResponded,
     Parked,
     RunCancelled,
     RunCompleted,
     RunFailed,
-    RunTaken,
     Visibility,
 )
 from ..projections.crumbs import (
@@ -39,7 +37,7 @@ from ..projections.crumbs import (
 )
 from ..projections.render import RunInfo, crumb_of, run_of, visible
 from ..transport.cursor import MAX_LIVE, Cursor
-from ..transport.local import HintFrame, Lagging, TextFrame
+from ..transport.local import ENDS_ATTEMPT, HintFrame, Lagging, TextFrame
 from . import reads, tree_reads
 
 if TYPE_CHECKING:
@@ -47,9 +45,8 @@ if TYPE_CHECKING:
     from .store_journal import StoreJournal
 
 PAGE = 200
-_ENDS_ATTEMPT = (ModelResponded, ModelFailed, RunTaken, RunCancelled, RunFailed, Erased)
 _ENDS_RUN = (RunCompleted, RunFailed, RunCancelled, Erased)
-_HINTS: dict[str, type[Crumb]] = {
+HINTS: dict[str, type[Crumb]] = {
     "reasoning": ReasoningDelta,
     "input_start": ToolInputStart,
     "input_delta": ToolInputDelta,
@@ -202,7 +199,7 @@ class Observer:
         run_id, seq = run_of(entry), recorded.meta.seq
         info = None if run_id is None else await self._visible(event, run_id)
         shown: list[Crumb] = []
-        if info is not None and recorded.stream == run_id and isinstance(event, _ENDS_ATTEMPT):
+        if info is not None and recorded.stream == run_id and isinstance(event, ENDS_ATTEMPT):
             own = event.base if isinstance(event, ModelResponded) else None
             shown += self._void(info, but=own)
             self._floor[info.run_id] = seq
@@ -272,14 +269,14 @@ class Observer:
             while after < known and (page := await self._engine.journal.log(self._root.run_id, after, PAGE)):
                 for recorded in (entry.recorded for entry in page):
                     after = recorded.meta.seq
-                    if after <= known and isinstance(recorded.event, _ENDS_ATTEMPT):
+                    if after <= known and isinstance(recorded.event, ENDS_ATTEMPT):
                         self._floor[recorded.stream] = max(after, self._floor.get(recorded.stream, 0))
             self._floors_from = frame.base
         return self._floor.get(frame.run_id, frame.base)
 
     async def _hint(self, frame: HintFrame) -> Crumb | None:
         info = await self._seen(frame.run_id)
-        return None if info is None else _HINTS[frame.kind](**self._common(info), **frame.payload)
+        return None if info is None else HINTS[frame.kind](**self._common(info), **frame.payload)
 
     async def _seen(self, run_id: str) -> RunInfo | None:
         """A run whose words are shown here; None for one that is hidden, or gone."""

@@ -20,7 +20,7 @@ FORMAT = 1
 _BIG_INT = 1
 
 
-def _extend(value: Any) -> msgpack.ExtType:
+def extend(value: Any) -> msgpack.ExtType:
     # Model arguments are JSON, whose integers have no bound; msgpack's end at 64 bits.
     if isinstance(value, int):
         return msgpack.ExtType(_BIG_INT, str(value).encode())
@@ -35,7 +35,7 @@ def _restore_ext(code: int, data: bytes) -> Any:
 
 def pack(value: Any) -> bytes:
     """Plain data (JSON types, bytes, integers of any size, lone surrogates) to msgpack bytes."""
-    packed: bytes = msgpack.packb(value, default=_extend, unicode_errors="surrogatepass")
+    packed: bytes = msgpack.packb(value, default=extend, unicode_errors="surrogatepass")
     return packed
 
 

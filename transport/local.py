@@ -7,16 +7,20 @@ the store; live text that is under way is kept whole, so that a late observer ca
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..domain.errors import BreadError
+from ..domain.events import Erased
 from ..domain.ports import Logged
+from ..domain.run_events import ModelFailed, ModelResponded, RunCancelled, RunFailed, RunTaken
 
 QUEUE = 512
 RECENT = 64
+HEARD_TEXTS = 1024
+ENDS_ATTEMPT = (ModelResponded, ModelFailed, RunTaken, RunCancelled, RunFailed, Erased)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,7 @@ class LocalHub:
         self.closed = False
         self._subscriptions: dict[str, set[Subscription]] = {}
         self._live: dict[str, dict[int, LiveText]] = {}
+        self._heard: OrderedDict[tuple[str, int], LiveText] = OrderedDict()
         self._recent: dict[str, deque[Logged]] = {}
 
     def subscribe(self, root: str) -> Subscription:
@@ -131,6 +136,30 @@ class LocalHub:
         for subscription in tuple(self._subscriptions.get(root, ())):
             subscription.put(frame)
 
+    def heard(self, root: str, frame: Frame) -> None:
+        """A frame that another process told, for the observers here, and for those who come in the middle of a text."""
+        if isinstance(frame, TextFrame):
+            self._keep_heard(root, frame)
+        elif isinstance(frame, Logged):
+            self._end_heard(root, frame)
+        self.hand_on(root, frame)
+
+    def _keep_heard(self, root: str, frame: TextFrame) -> None:
+        # Whoever kept a text of which a piece is missing would show what was never said.
+        key = (root, frame.base)
+        text = self._heard.pop(key, None) or LiveText(frame.run_id, "")
+        if frame.offset == len(text.text):
+            text.text += frame.text
+            self._heard[key] = text
+            if len(self._heard) > HEARD_TEXTS:
+                self._heard.popitem(last=False)
+
+    def _end_heard(self, root: str, entry: Logged) -> None:
+        if self._heard and isinstance(entry.recorded.event, ENDS_ATTEMPT):
+            run_id = entry.recorded.stream
+            for key in [key for key, text in self._heard.items() if key[0] == root and text.run_id == run_id]:
+                del self._heard[key]
+
     def publish_events(self, entries: Iterable[Logged], *, own: bool = True) -> None:
         """Committed events in order, of this process or of another one."""
         for entry in entries:
@@ -140,9 +169,10 @@ class LocalHub:
             if root in self._recent:
                 self._recent[root].append(entry)
             if own:
+                self._end_heard(root, entry)
                 self.publish(root, entry)
             else:
-                self.hand_on(root, entry)
+                self.heard(root, entry)
 
     def remember(self, root: str) -> None:
         """Keep the last events of a root that runs here, for observers that come a moment after them."""
@@ -172,7 +202,9 @@ class LocalHub:
 
     def live_texts(self, root: str) -> list[TextFrame]:
         """What is being said right now, each from its beginning."""
-        return [TextFrame(live.run_id, base, 0, live.text) for base, live in self._live.get(root, {}).items()]
+        own = self._live.get(root, {})
+        heard = {base: text for (of, base), text in self._heard.items() if of == root and base not in own}
+        return [TextFrame(live.run_id, base, 0, live.text) for base, live in (own | heard).items()]
 
     def close(self) -> None:
         """End every subscription: with what it has still got, then with NOT_OPEN."""

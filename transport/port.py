@@ -1,14 +1,15 @@
 """The transport port: telling other processes what happens here, and hearing what happens there.
 
 A transport brings liveness, never truth: what it loses, repeats or delays is read from the store. So it may drop
-frames, but not keep anybody waiting.
+frames, but not keep anybody waiting. A bus is a transport that also keeps crumbs for programs outside of bread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, runtime_checkable
 
+from .frames import Heard, Message
 from .local import Frame
 
 
@@ -22,6 +23,51 @@ class Transport(Protocol):
         """An event of this process, after its commit and in order for each root, or something live. Returns at once."""
 
     async def close(self) -> None: ...
+
+
+class NotKept(Exception):
+    """A message may or may not have been kept: it is to be sent again, with the same id."""
+
+
+class NeverKept(NotKept):
+    """A message that will not be kept as it is, however often it is sent."""
+
+
+@runtime_checkable
+class Bus(Transport, Protocol):
+    """A transport that keeps crumbs for whoever has nothing else, for as long as it is set to.
+
+    `on_gap` is called where frames of others may have been missed; `on_mark` with how far others have kept a root;
+    `on_live` with the tenant, the root and the frames of this process that were just sent, pieces of text put together.
+    """
+
+    on_gap: Callable[[], None]
+    on_mark: Callable[[str, int], None]
+    on_live: Callable[[str, str, Sequence[Heard]], None]
+
+    @property
+    def is_up(self) -> bool: ...
+
+    @property
+    def limit(self) -> int:
+        """How many bytes a message may have."""
+
+    async def until_up(self) -> None: ...
+
+    async def keep(self, message: Message) -> int:
+        """Have a message kept, and give its number there. Raises NotKept; one that is kept already is kept once."""
+
+    def show(self, message: Message) -> None:
+        """Send a message to who listens now. Returns at once; it may be lost."""
+
+    def mark(self, tenant: str, root: str, seq: int) -> None:
+        """Tell other processes that everything of a root up to `seq` is kept."""
+
+    async def purge(self, tenant: str, session: str, root: str) -> None:
+        """Remove everything of a tree that is kept. Raises NotKept where that is undecided."""
+
+    async def remove(self, numbers: Iterable[int]) -> None:
+        """Remove single messages, by their numbers. Raises NotKept where that is undecided."""
 
 
 class InProcess:

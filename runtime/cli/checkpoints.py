@@ -218,7 +218,7 @@ def _answer(
     async def work() -> int:
         if not json:
             place.announce()
-        async with place.open(executes=not detach) as bread:
+        async with place.open(executes=not detach, tells=True) as bread:
             try:
                 if detach:
                     command = AnswerCheckpoint(

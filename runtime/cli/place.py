@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from ...domain.errors import InvalidInput, NotFound
+from ...domain.errors import BreadError, InvalidInput, NotFound
 from ..sources import AGENTS_FOLDER, CONFIG_FILE
 from .exits import INTERRUPTED, note
 from .words import plain
 
 if TYPE_CHECKING:
+    from ...transport.port import Transport
     from ..agents import Agent
     from ..app import Bread
     from ..composing import Step
@@ -34,8 +35,8 @@ class Place:
     What a folder says beside them is read when it is needed: a list needs the store alone, and executes no agents.
     """
 
-    def __init__(self, store: str | None, app: str | None, cwd: str | None = None) -> None:
-        self._store, self.app = store, app
+    def __init__(self, store: str | None, app: str | None, cwd: str | None = None, nats: str | None = None) -> None:
+        self._store, self.app, self._nats = store, app, nats
         self._cwd: str | None = None
         self.if_interrupted: str | None = None
         self.enter(cwd)
@@ -74,6 +75,19 @@ class Place:
         if self.config is not None and "store" in self.config.model_fields_set:
             return self.config.store
         return self._found.store or DEFAULT_STORE
+
+    @cached_property
+    def nats(self) -> str | None:
+        """That of --nats, of the configuration, or of --app. It may hold a password."""
+        return self._nats or (self.config.nats if self.config is not None else None) or self._found.nats
+
+    def transport(self) -> Transport | None:
+        """How what happens here is told: None for the store alone."""
+        from ..buses import bus_of
+
+        config = self.config
+        password = config.nats_password.get_secret_value() if config is not None and config.nats_password else None
+        return bus_of(self.nats, password, config.nats_creds if config is not None else None)
 
     @property
     def path(self) -> Path | None:
@@ -138,16 +152,20 @@ class Place:
         named = self.config.entrypoints if self.config is not None else ()
         return [pipeline_id for pipeline_id in self.pipelines() if pipeline_id in named or not named]
 
-    def open(self, *, executes: bool = False, takes: bool = True) -> Bread:
-        """A Bread on the store. Only one that executes needs agents, and takes runs that nobody performs."""
+    def open(self, *, executes: bool = False, takes: bool = True, tells: bool = False) -> Bread:
+        """A Bread on the store. Only one that executes needs agents, and takes runs that nobody performs; one that
+        `tells` has a bus, since it changes something, or wants to hear at once."""
         from ..app import Bread
 
         if not executes:
-            return Bread(agents=self.agents() if self.app else [], store=self.store, executes=False)
+            agents = self.agents() if self.app else []
+            transport = self.transport() if tells else None
+            return Bread(agents=agents, store=self.store, transport=transport, executes=False)
         agents = [*self.agents(), *self._demo()]
         limits: dict[str, Any] = {}
         if self.config is not None:
             limits = {"concurrency": self.config.concurrency, "grace": self.config.grace}
+        limits["transport"] = self.transport()
         return Bread(agents=agents, pipelines=self.pipelines(), store=self.store, takes=takes, **limits)
 
     def _demo(self) -> list[Agent]:
@@ -165,7 +183,7 @@ class Place:
 
     def first_line(self, *more: str) -> str:
         """Where the data is, and how events travel."""
-        return "  ".join((f"bread {_version()}", f"data: {self.where}", "bus: in-process", *more))
+        return "  ".join((f"bread {_version()}", f"data: {self.where}", f"bus: {self._bus()}", *more))
 
     @property
     def where(self) -> str:
@@ -178,12 +196,19 @@ class Place:
 
         return f"PostgreSQL {shown_store(self.store)}"
 
+    def _bus(self) -> str:
+        try:
+            return f"NATS {_shown(self.nats)}" if self.nats else "in-process"
+        except BreadError:
+            return "in-process"  # what needs a bus says what is wrong; a list needs none
+
     def announce(self, *more: str) -> None:
         print(plain(self.first_line(*more)).replace("\n", " "), flush=True)
 
     def command(self, *words: str) -> str:
         """A command line for this place, to be pasted."""
-        options = {"--cwd": self._cwd, "--store": self._store_to_paste(), "--app": self.app}
+        nats = f"nats://{_shown(self._nats)}" if self._nats and "BREAD_NATS" not in os.environ else None
+        options = {"--cwd": self._cwd, "--store": self._store_to_paste(), "--nats": nats, "--app": self.app}
         given = [word for option, value in options.items() if value for word in (option, value)]
         return shlex.join(["bread", *given, *words])
 
@@ -224,8 +249,15 @@ def _is_setting(name: str) -> bool:
     return name.upper().startswith("BREAD_") and name.upper() not in (
         "BREAD_STORE",
         "BREAD_STORE_PASSWORD_FILE",
+        "BREAD_NATS",
         "BREAD_APP",
     )
+
+
+def _shown(nats: str) -> str:
+    from ...transport.nats_settings import address_of
+
+    return address_of(nats).shown
 
 
 def see_working_folder() -> None:
@@ -236,10 +268,11 @@ def see_working_folder() -> None:
 
 @dataclass(frozen=True)
 class Named:
-    """What `--app` names; a Bread brings its store and its pipelines, too."""
+    """What `--app` names; a Bread brings its store, its bus and its pipelines, too."""
 
     agents: list[Agent]
     store: str | None = None
+    nats: str | None = None
     pipelines: Mapping[str, Sequence[Step | str]] = field(default_factory=dict)
 
 
@@ -258,7 +291,7 @@ def load_app(spec: str) -> Named:
         raise NotFound("APP_NOT_FOUND", f"--app {spec!r}: {type(error).__name__}: {error}") from error
     if isinstance(found, Bread):
         pipelines = {pipeline.id: pipeline.steps for pipeline in found.pipelines.values()}
-        return Named(list(found.agents.values()), found.store, pipelines)
+        return Named(list(found.agents.values()), found.store, found.nats, pipelines)
     agents = [found] if isinstance(found, Agent) else found
     if isinstance(agents, list | tuple) and all(isinstance(agent, Agent) for agent in agents):
         return Named(list(agents))

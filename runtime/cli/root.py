@@ -54,6 +54,14 @@ def bread(
             help="The agents of this process: an Agent, a list of Agents, or a Bread [default: those of agents/].",
         ),
     ] = None,
+    nats: Annotated[
+        str | None,
+        typer.Option(
+            envvar="BREAD_NATS",
+            metavar="URL",
+            help="A NATS server by which processes and programs outside hear of runs.",
+        ),
+    ] = None,
     cwd: Annotated[
         str | None, typer.Option("--cwd", metavar="DIR", help="Work in this folder, not where you are.")
     ] = None,
@@ -62,7 +70,7 @@ def bread(
 
     Start with `bread demo`, then `bread new myapp`.
     """
-    context.obj = Place(store or None, agents or None, cwd)
+    context.obj = Place(store or None, agents or None, cwd, nats or None)
 
 
 @app.command()

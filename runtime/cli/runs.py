@@ -182,7 +182,7 @@ def watch_run(
             place.announce()
         go_on = place.command("runs", "watch", run_id, *(("--execute",) if execute else ()))
         place.if_interrupted = f"The run is kept; go on with: {go_on}"
-        async with place.open(executes=execute) as bread:
+        async with place.open(executes=execute, tells=True) as bread:
             handle = bread.observe(run_id, after=after, until="rest" if execute else "end")
             return await (drive if execute else watch)(place, bread, handle, CrumbPrinter(as_json=json))
 
@@ -208,7 +208,7 @@ def retry(
     async def work() -> int:
         if not json:
             place.announce()
-        async with place.open(executes=not detach) as bread:
+        async with place.open(executes=not detach, tells=True) as bread:
             if not detach:
                 handle = bread.retry(run_id, max_steps=max_steps, by=by)
                 return await drive(place, bread, handle, CrumbPrinter(as_json=json))
@@ -237,7 +237,7 @@ def cancel(
     async def work() -> int:
         if not json:
             place.announce()
-        async with place.open() as bread:
+        async with place.open(tells=True) as bread:
             status = await bread.cancel(run_id, reason=reason, by=by)
         if json:
             print_json({"runId": run_id, "status": status})

@@ -78,7 +78,8 @@ def dev(
     _auth(keys)  # what no change of a file mends is said at once
     check_origins(cors or ())
     place.announce("reloads on change")
-    spec = {"store": place.store, "app": place.app, "host": host, "port": port, "keys": keys, "cors": cors}
+    spec: dict[str, Any] = {"store": place.store, "nats": place.nats, "app": place.app, "host": host, "port": port}
+    spec |= {"keys": keys, "cors": cors}
     watchfiles.run_process(
         ".", target=_serve_again, args=(spec,), watch_filter=watchfiles.PythonFilter(extra_extensions=(".md",))
     )
@@ -88,7 +89,8 @@ def dev(
 def _serve_again(spec: dict[str, Any]) -> None:
     """One life of the server, in a process of its own. What is wrong with the agents is said, and a change awaited."""
     try:
-        _serve(Place(spec["store"], spec["app"]), spec["host"], spec["port"], spec["keys"], spec["cors"], False)
+        place = Place(spec["store"], spec["app"], nats=spec["nats"])
+        _serve(place, spec["host"], spec["port"], spec["keys"], spec["cors"], False)
     except BreadError as error:
         exits.report(error.code, error.message)
 

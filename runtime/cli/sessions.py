@@ -86,7 +86,7 @@ def delete(context: typer.Context, session_id: SessionId, author: Author = None,
     async def work() -> int:
         if not json:
             place.announce()
-        async with place.open() as bread:
+        async with place.open(tells=True) as bread:
             deleted = await bread.sessions.delete(session_id, by=by)
         if json:
             print_json({"session": session_id, "deleted": deleted})
@@ -119,7 +119,7 @@ def cleanup(
     async def work() -> int:
         if not json:
             place.announce()
-        async with place.open() as bread:
+        async with place.open(tells=True) as bread:
             deleted = await bread.sessions.cleanup(older_than=age, tags=tags, keep_pending=keep_pending, by=by)
         if json:
             print_json({"deleted": deleted})

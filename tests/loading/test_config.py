@@ -27,7 +27,8 @@ def refused(folder: str | Path = ".") -> str:
 def test_without_a_file_the_defaults_hold(app: Path) -> None:
     """B157: SQLite in .bread/bread.db, in-process; every agent of agents/ may be started."""
     config = load_config()
-    assert (config.store, config.transport, config.agents) == ("sqlite:///.bread/bread.db", "in-process", "agents")
+    assert (config.store, config.nats, config.agents) == ("sqlite:///.bread/bread.db", None, "agents")
+    assert config.transport() is None
     assert (config.entrypoints, config.concurrency, config.grace, config.pipelines) == ((), None, 5.0, {})
     assert not (app / ".bread").exists()
 
@@ -48,7 +49,8 @@ def test_the_file_is_python(app: Path) -> None:
 
 VARIABLES = {
     "BREAD_STORE": ("memory://", "store", "memory://"),
-    "BREAD_TRANSPORT": ("in-process", "transport", "in-process"),
+    "BREAD_NATS": ("nats://nats.example:4222", "nats", "nats://nats.example:4222"),
+    "BREAD_NATS_CREDS": ("bread.creds", "nats_creds", "bread.creds"),
     "BREAD_AGENTS": ("others", "agents", "others"),
     "BREAD_ENTRYPOINTS": ("a, b,", "entrypoints", ("a", "b")),
     "BREAD_CONCURRENCY": ("3", "concurrency", 3),
@@ -77,7 +79,8 @@ def test_entrypoints_of_the_environment_may_be_json(monkeypatch: pytest.MonkeyPa
 
 WRONG = {
     "store='mysql://ann:hunter2@db'": "store: expected sqlite:///path/to/file.db",
-    "transport='nats'": "transport: expected 'in-process': NATS comes with a later release",
+    "nats='nats://ann:hunter2@db/queue'": "nats: expected nats://host:4222, or tls://",
+    "nats='http://db'": "nats: expected nats://host:4222, or tls://",
     "agents=''": "agents: String should have at least 1 character",
     "entrypoints=[1]": "entrypoints: expected a valid string",
     "concurrency=0": "concurrency: expected greater than or equal to 1",
@@ -85,7 +88,7 @@ WRONG = {
     "grace=float('inf')": "grace: expected a finite number",
     "pipelines={'a': [7]}": "pipelines: expected",
     "pipelines=7": "pipelines: expected a valid dictionary",
-    "stroe='memory://'": "stroe: there is no such setting; there are: store, transport, agents, entrypoints,",
+    "stroe='memory://'": "stroe: there is no such setting; there are: store, nats, nats_password, nats_creds, agents,",
     "store=1,\n    grace='x',\n": "store: expected a valid string; grace: expected a valid number",
 }
 
@@ -103,7 +106,7 @@ def test_what_is_wrong_in_the_file_is_named(app: Path, arguments: str) -> None:
     ("variable", "expected"),
     [
         ("BREAD_STORE", "expected sqlite:///path/to/file.db, postgresql://user@host/database or memory://"),
-        ("BREAD_TRANSPORT", "expected 'in-process': NATS comes with a later release"),
+        ("BREAD_NATS", "expected nats://host:4222, or tls://, several with commas between them"),
         ("BREAD_CONCURRENCY", "expected a valid integer"),
         ("BREAD_GRACE", "expected a valid number"),
         ("BREAD_PIPELINES", "expected lists of steps: say them in bread.config.py"),
