@@ -17,6 +17,7 @@ import httpx2
 import psycopg
 
 from bread.runtime.servers import PostgresServer, free_port
+from nats_server import NatsServer
 from observers.clients import Client
 from web.kit import events
 
@@ -67,6 +68,7 @@ class World:
     def __init__(self, folder: Path, seed: int, **options: Any) -> None:
         self.chance, self.folder = Random(seed), folder
         self.postgres = PostgresServer(fsync="off")
+        self.nats = NatsServer(folder / "nats")
         self.effects = folder / "effects.jsonl"
         self.options = {"heartbeat": [0.3, 2.0], **options}
         self.processes: list[Process] = []
@@ -78,8 +80,10 @@ class World:
 
     def open(self) -> None:
         self.postgres.start()
+        self.nats.start()
         for _ in range(3):
-            spec = {"store": self.postgres.url(), "effects": str(self.effects), "options": self.options}
+            options = {"nats": self.nats.url, **self.options}
+            spec = {"store": self.postgres.url(), "effects": str(self.effects), "options": options}
             self.processes.append(Process(**spec))
         for process in self.processes:
             process.start()
@@ -89,6 +93,7 @@ class World:
         for process in self.processes:
             process.kill()
         self.postgres.stop()
+        self.nats.stop()
 
     # --- clients
 
@@ -209,8 +214,16 @@ class World:
         with suppress(psycopg.OperationalError):
             await asyncio.to_thread(kill)
 
-    async def wreak(self, rounds: int, every: float, more: list[Callable[[], Any]]) -> None:
-        victims: list[Callable[[], Any]] = [lambda: self.kill_backend(), *more]
+    async def kill_nats(self) -> None:
+        """The server of NATS; after a while it is there again, with what it had on its disk."""
+        self.counts["NATS killed"] += 1
+        self.nats.kill()
+        await asyncio.sleep(self.chance.uniform(0.0, 1.0))
+        await asyncio.to_thread(self.nats.restart)
+
+    async def wreak(self, rounds: int, every: float) -> None:
+        """Kill a process, then one of the two servers, and so on."""
+        victims: list[Callable[[], Any]] = [self.kill_backend, self.kill_nats]
         order = [*range(3)]
         for turn in range(rounds):
             await asyncio.sleep(self.chance.uniform(every / 2, every * 1.5))
