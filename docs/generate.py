@@ -18,7 +18,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, SecretStr
 from pydantic.fields import FieldInfo
 from typer.main import get_command
 
@@ -29,6 +29,8 @@ from bread.projections.crumbs import AnyCrumb, ParentView
 from bread.projections.lists import Delegation, Iteration, LoopView
 from bread.runtime.cli.root import app
 from bread.runtime.config import PREFIX
+
+from . import asyncapi
 
 HERE = Path(__file__).parent
 COMMAND = "make docs"
@@ -55,6 +57,7 @@ def pages() -> dict[str, str]:
         found[name] = (HERE / name).read_text(encoding="utf-8")
         for part, make in makers.items():
             found[name] = replaced(found[name], part, make())
+    found["asyncapi.yaml"] = asyncapi.text()
     return found
 
 
@@ -77,6 +80,7 @@ PLAIN = {
     float: "number",
     bool: "boolean",
     datetime: "time",
+    SecretStr: "text",
     type(None): "null",
 }
 
