@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bread.runtime.providers import define_model
     from bread.runtime.skills import Skill, define_skill
     from bread.runtime.tools import HumanTool, Tool, ToolContext, define_human_tool, define_tool
+    from bread.transport.jetstream import JetStream
     from bread.transport.port import Transport
 
 _HOMES = {
@@ -49,6 +50,7 @@ _HOMES = {
     "DeleteSession": "bread.domain.commands",
     "HumanTool": "bread.runtime.tools",
     "InvalidInput": "bread.domain.errors",
+    "JetStream": "bread.transport.jetstream",
     "Loop": "bread.runtime.composing",
     "Model": "bread.domain.ports",
     "ModelError": "bread.domain.ports",
@@ -113,6 +115,7 @@ __all__ = [
     "DeleteSession",
     "HumanTool",
     "InvalidInput",
+    "JetStream",
     "Loop",
     "Model",
     "ModelError",

@@ -30,6 +30,8 @@ from bread.projections.lists import Delegation, Iteration, LoopView
 from bread.runtime.cli.root import app
 from bread.runtime.config import PREFIX
 
+from . import asyncapi
+
 HERE = Path(__file__).parent
 COMMAND = "make docs"
 
@@ -55,6 +57,7 @@ def pages() -> dict[str, str]:
         found[name] = (HERE / name).read_text(encoding="utf-8")
         for part, make in makers.items():
             found[name] = replaced(found[name], part, make())
+    found["asyncapi.yaml"] = asyncapi.text()
     return found
 
 

@@ -78,6 +78,8 @@ class Reader:
     env: dict[str, str]
     interactive: dict[str, Callable[[dict[str, str]], str]] = field(default_factory=dict)
     """How commands that need a terminal are played, by what is typed; gives what the terminal showed."""
+    instead: dict[str, str] = field(default_factory=dict)
+    """What stands for something else here: the address of a server, for example."""
 
     def __post_init__(self) -> None:
         self.ids: dict[str, str] = {}
@@ -107,7 +109,10 @@ class Reader:
         file.write_text(text)
 
     def run(self, block: Block, shown: str) -> None:
-        code = compile("\n" * (block.line - 1) + block.text, block.page, "exec", dont_inherit=True)
+        text = block.text
+        for shown_one, here in self.instead.items():
+            text = text.replace(shown_one, here)
+        code = compile("\n" * (block.line - 1) + text, block.page, "exec", dont_inherit=True)
         if "no-run" in block.words:
             return
         printed = io.StringIO()

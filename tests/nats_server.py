@@ -25,8 +25,11 @@ PATIENCE = 20.0
 class NatsServer:
     """`more` are lines of its configuration. The first start takes a free port, later ones take the same."""
 
-    def __init__(self, folder: Path, more: str = "", *, jetstream: bool = True) -> None:
+    def __init__(
+        self, folder: Path, more: str = "", *, jetstream: bool = True, env: dict[str, str] | None = None
+    ) -> None:
         self.folder, self._more, self._jetstream = folder, more, jetstream
+        self._env = os.environ | (env or {})
         self.port = -1
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -41,7 +44,8 @@ class NatsServer:
         lines = f'listen: "127.0.0.1:{self.port}"\nports_file_dir: "{self.folder}"\n{store}{self._more}\n'
         (self.folder / "nats.conf").write_text(lines)
         with (self.folder / "nats.log").open("ab") as log:
-            self._process = subprocess.Popen([BINARY, "-c", self.folder / "nats.conf"], stdout=log, stderr=log)
+            command: list[str | Path] = [BINARY, "-c", self.folder / "nats.conf"]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=self._env, cwd=self.folder)
         ports = self.folder / f"nats-server_{self._process.pid}.ports"
         until = time.monotonic() + PATIENCE
         while not ports.exists() or not ports.read_text().strip():  # the server writes it once it listens

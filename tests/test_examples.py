@@ -16,6 +16,7 @@ from examples import (
     folders,
     loop,
     observer,
+    only_nats,
     pipeline,
     provider_model,
     question,
@@ -24,6 +25,7 @@ from examples import (
     supervisor,
 )
 from models.stub import Stub, says
+from nats_server import running
 
 EXAMPLES = Path(question.__file__).parent
 FOLDER_APP = EXAMPLES / "folder_app"
@@ -71,6 +73,20 @@ async def test_observer() -> None:
         "agent:run:start",
         "human:required",
         "human:resumed",
+        "agent:run:end",
+    ]
+
+
+async def test_only_nats(tmp_path: Path) -> None:
+    """B130: all of it, over NATS alone."""
+    with running(tmp_path) as server:
+        seen = await only_nats.main(server.url)
+    assert seen == [
+        "agent:run:start",
+        "text:delta",
+        "human:required",
+        "human:resumed",
+        "text:delta",
         "agent:run:end",
     ]
 

@@ -97,14 +97,18 @@ CODES = {
     "TOOL_ERROR",
     "TOOL_NAME_COLLISION",
     "TOOL_NOT_FOUND",
+    "TRANSPORT_TOO_OLD",
+    "TRANSPORT_UNAVAILABLE",
     "UNAUTHORIZED",
 }
-# Text in capitals that is no code: names in the environment of the program and of the store's library, and the key
-# under which the model layer sends what is not JSON.
+# Text in capitals that is no code: names in the environment of the program and of the store's library, a stream of
+# NATS, and the key under which the model layer sends what is not JSON.
 NO_CODES = {
     *(
         "BREAD_APP",
+        "BREAD_CRUMBS",
         "BREAD_KEYS",
+        "BREAD_NATS",
         "BREAD_STORE",
         "BREAD_STORE_PASSWORD_FILE",
         "ORIGINATOR_ID_TYPE",
