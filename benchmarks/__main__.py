@@ -22,7 +22,7 @@ from pathlib import Path
 from bread import Bread, define_agent, define_human_tool, define_tool
 from bread.testing import ScriptedModel, call, text
 
-from . import compositions, providers, shared
+from . import compositions, providers, served, shared
 
 CYCLES = 300
 CONCURRENT = 32
@@ -219,7 +219,7 @@ def main() -> None:
         seconds, megabytes = measure_start(parked)
         line(f"start-up with {PARKED:,} parked", milliseconds(seconds), "(goal: under 1 s)")
         line("memory that they add", f"{megabytes - without[1]:.1f} MB", "(goal: under 10 MB)")
-        for report in (compositions, providers, shared):
+        for report in (compositions, providers, served, shared):
             for what, value, remark in report.measure(folder):
                 line(what, value, remark)
 

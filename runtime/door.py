@@ -21,7 +21,7 @@ from ..domain.ports import Commit
 from ..domain.session import EndSession
 from ..projections.render import RunInfo
 from ..transport.cursor import Cursor
-from . import reads, tree_reads
+from . import reads, tracing, tree_reads
 from .agents import Agent
 from .engine import Engine
 from .folds import fold_checkpoint
@@ -288,7 +288,7 @@ def _context(command: AnyCommand) -> dict[str, Any]:
         "by": command.by,
         "cause": command.command_id,
         "tenant": command.tenant,
-        "traceparent": command.traceparent,
+        "traceparent": command.traceparent or tracing.traceparent(),
     }
 
 

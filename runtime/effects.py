@@ -29,6 +29,7 @@ from ..domain.run import Compose, RaiseDoubt, RecordError, RecordFailure, Record
 from ..domain.run_state import Call, CallModel, unique_call_id
 from ..projections.render import leaf_name
 from ..transport.local import HintFrame
+from . import tracing
 from .agents import Agent
 from .composing import plan_composing
 from .ids import new_id
@@ -71,7 +72,9 @@ async def call_model(actor: Actor, effect: CallModel) -> None:
                 settings=actor.agent.settings,
                 output=actor.agent.output.schema if actor.agent.output else None,
             )
-            done = await _stream(actor, request, base_seq)
+            with tracing.model_call(actor) as span:
+                done = await _stream(actor, request, base_seq)
+                tracing.answered(span, done)
             turn = read_turn(done.message)
         except ModelError as error:
             await _record_failure(actor, effect, base_seq, str(error), error.retryable, error.retry_after)
@@ -256,7 +259,8 @@ async def call_tool(actor: Actor, call: Call) -> None:
         check_alive(actor)
         engine.fault("tool_start")
         try:
-            result = to_json(await _execute(actor, tool, call), f"result of {call.tool}")
+            with tracing.tool_call(actor, call):
+                result = to_json(await _execute(actor, tool, call), f"result of {call.tool}")
             command = RecordResult(call.key, result, _elapsed_ms(started))
         except InvalidInput as error:
             command = RecordError(call.key, "TOOL_ERROR", error.message, _elapsed_ms(started))

@@ -25,7 +25,7 @@ from ..domain.run_state import RunState
 from ..domain.streams import Streams
 from ..transport.local import LocalHub
 from ..transport.port import InProcess, Transport
-from . import reads
+from . import reads, tracing
 from .actor import Actor
 from .agents import Agent
 from .composing import Pipeline
@@ -93,6 +93,8 @@ class Engine:
             self.liveness.join()
             for model in self._models():
                 model.open()
+        else:
+            await asyncio.to_thread(self.liveness.look)
         self.journal.writer.on_commit = self._committed
         self.journal.writer.performs = self._performs
         self.journal.on_foreign = self._foreign
@@ -123,7 +125,7 @@ class Engine:
         if self.executes:
             for model in self._models():
                 await model.close()
-            self.liveness.leave()
+        self.liveness.leave()
 
     def _models(self) -> list[ManagedModel]:
         models = {id(agent.model): agent.model for agent in self.agents.values()}
@@ -162,7 +164,7 @@ class Engine:
         attempt = 0
         while True:
             try:
-                return await self.journal.commit(decide, by=SYSTEM)
+                return await self.journal.commit(decide, by=SYSTEM, traceparent=tracing.traceparent())
             except StoreUnavailable as error:
                 if self.closing:
                     raise
@@ -209,11 +211,12 @@ class Engine:
             return
         self.hub.remember(state.root)
         self.actors[state.id] = actor = Actor(self, agent, state, events, fresh=fresh)
-        self.spawn(self._run(actor), state.id)
+        self.spawn(self._run(actor, events), state.id)
 
-    async def _run(self, actor: Actor) -> None:
+    async def _run(self, actor: Actor, events: list[Recorded]) -> None:
         try:
-            await actor.run()
+            async with tracing.segment(actor, events):
+                await actor.run()
         finally:
             self.actors.pop(actor.run_id, None)
             self.hub.forget(actor.root)

@@ -79,6 +79,10 @@ class Heartbeats:
         self._start()
         self._done.wait(self._every)
 
+    def look(self) -> None:
+        self._start()
+        self._done.wait(self._every)
+
     def leave(self) -> None:
         """Its runs are given back by now: nobody has to wait until its beat is old."""
         if self._thread is not None:

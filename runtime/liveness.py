@@ -16,6 +16,9 @@ class Liveness(Protocol):
 
     def join(self) -> None: ...
 
+    def look(self) -> None:
+        """For one that does not join: see who is alive. Blocks."""
+
     def leave(self) -> None: ...
 
     def is_alive(self, worker: str) -> bool: ...
@@ -37,6 +40,9 @@ class Alone:
         self._worker = worker
 
     def join(self) -> None:
+        return
+
+    def look(self) -> None:
         return
 
     def leave(self) -> None:
@@ -72,6 +78,9 @@ class FileLocks:
             raise StoreUnavailable(f"cannot hold a lock in {self._folder}: {error.strerror}") from error
         # A forked child would keep the lock of a parent that died.
         os.register_at_fork(after_in_child=self._let_go)
+
+    def look(self) -> None:
+        return  # a lock is looked at when somebody asks
 
     def leave(self) -> None:
         if self._held is not None:

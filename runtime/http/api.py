@@ -21,6 +21,7 @@ from .openapi import describe
 from .params import errors
 from .run_routes import run_routes
 from .streams import KEEP_ALIVE
+from .trace import CallersTrace
 
 BODY_LIMIT = 1_000_000
 SENT_BY_PAGES = ("Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID", "Prefer")
@@ -58,6 +59,7 @@ def create_api(
             allow_headers=SENT_BY_PAGES,
             expose_headers=("X-Run-Id", "Location"),
         )
+    app.add_middleware(CallersTrace)
     add_handlers(app)
     asked = auth or Auth()
     for routes in (run_routes(bread, asked, keep_alive), list_routes(bread, asked), _health(bread, asked)):

@@ -21,7 +21,8 @@ from bread.domain.run_events import ToolCalled
 from compositions.test_random_trees import shapes
 from compositions.test_simultaneous import ASKS, NESTED, SAYS, TWICE, check_log, team, together
 from compositions.trees import Fails, Shape, answer_to, nodes, numbered, output_of
-from crash.processes import Child, Died, Log, Processes, Refusal, processes_in
+from crash.processes import Child, Died, Log, Processes, Refusal, processes_on
+from crash.stores import KINDS, shared_at
 from support import soaking, trials
 
 SHAPES = [
@@ -108,7 +109,8 @@ def test_compositions_survive_kills(processes: Processes) -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_any_composition_survives_kills(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", KINDS)
+def test_any_composition_survives_kills(tmp_path: Path, store: str) -> None:
     """B67, B68, B83, B88, B108, B121: of whatever shape, with leaves that fail: as if nobody had been killed."""
     trial = count()
 
@@ -123,7 +125,7 @@ def test_any_composition_survives_kills(tmp_path: Path) -> None:
     def holds(shape: Shape, chance: int) -> None:
         folder = tmp_path / str(next(trial))
         folder.mkdir()
-        with processes_in(folder) as processes:
+        with processes_on(shared_at(store, folder), folder) as processes:
             found = Killed(processes, shape, chance).play()
             try:
                 wanted = ("completed", output_of(shape, "go"))

@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -18,6 +17,7 @@ from bread.domain.run_events import ChildReturned, ModelResponded, Resumed, Step
 from compositions.play import ENDED
 from compositions.trees import Shape, agents_of, answer_to, canonical, digest, nodes, numbered, output_of, steps_of
 from crash.processes import Child, Log, Processes
+from crash.stores import Shared
 from scenes import Checked
 from support import trials
 
@@ -51,8 +51,8 @@ def shapes_of(kind: str) -> list[Shape]:
 
 
 @EACH_KIND
-async def test_in_one_process(kind: str, tmp_path: Path) -> None:
-    """B93, B94, B95, B111, B113, C6, C45: 0 wrong, on a file."""
+async def test_in_one_process(kind: str, shared: Shared) -> None:
+    """B93, B94, B95, B111, B113, C6, C45: 0 wrong, where others could have been in between."""
     counted: Counter[str] = Counter()
 
     @define_tool
@@ -63,13 +63,13 @@ async def test_in_one_process(kind: str, tmp_path: Path) -> None:
     bread = Checked(
         agents=[one for shape in shapes for one in agents_of(shape, count)],
         pipelines={shape.id: [steps_of(shape)] for shape in shapes if not shape.is_agent},
-        store=f"sqlite:///{tmp_path}/bread.db",
+        store=shared.url,
     )
     async with bread:
         for trial in range(trials(14, 500)):
             await once(bread, shapes[trial % len(shapes)])
     assert {*counted.values()} <= {1}
-    check_log(Log.read(tmp_path / "bread.db"))
+    check_log(Log.of(shared))
 
 
 async def once(bread: Bread, shape: Shape) -> None:

@@ -1,4 +1,4 @@
-"""A process of its own, for tests that race and kill: bread on a SQLite file, led by lines on its standard input.
+"""A process of its own, for tests that race and kill: bread on a store, led by lines on its standard input.
 
     python child.py '{"store": "sqlite:///...", "effects": "...", "kill": ["committed", 3]}'
 
@@ -31,6 +31,7 @@ from bread import (
     HumanTool,
     StartPipeline,
     StartRun,
+    StoreUnavailable,
     Tool,
     ToolContext,
     define_agent,
@@ -343,6 +344,28 @@ async def go(**_: Any) -> None:
     DOOR.set()
 
 
+async def faint(**_: Any) -> None:
+    """The heart is not heard any more, and the time has passed until this process knows that it may count as dead."""
+    heart: Any = BREAD._running().liveness
+    loop, silent = asyncio.get_running_loop(), asyncio.Event()
+
+    def unheard(*_: Any) -> None:
+        loop.call_soon_threadsafe(silent.set)
+        raise StoreUnavailable("nobody hears this heart")
+
+    heart._beat = unheard
+    heart._news.set()
+    await silent.wait()  # no beat is under way by now
+    heart._acknowledged -= 3600.0
+
+
+async def wake(**_: Any) -> None:
+    """The heart is heard again."""
+    heart: Any = BREAD._running().liveness
+    del heart._beat
+    heart._news.set()
+
+
 async def close(**_: Any) -> None:
     await BREAD.close()
 
@@ -355,6 +378,7 @@ COMMANDS: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
     "cycles": cycles,
     "delete": delete,
     "door": door,
+    "faint": faint,
     "get": get,
     "go": go,
     "hits": hits,
@@ -368,6 +392,7 @@ COMMANDS: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
     "seen": seen,
     "settled": settled,
     "start": start,
+    "wake": wake,
 }
 
 
@@ -399,6 +424,8 @@ async def listen() -> None:
 def build() -> Bread:
     now = SPEC.get("clock")
     options: dict[str, Any] = {} if now is None else {"clock": lambda: float(now)}
+    if beats := SPEC.get("heartbeat"):
+        options["heartbeat"] = tuple(beats)
     agents = [agent(name) for name in SPEC.get("agents", ["worker"])]
     if trees := SPEC.get("trees"):
         from compositions.trees import Shape, agents_of, steps_of
@@ -408,7 +435,7 @@ def build() -> Bread:
             one for shape in shapes for one in agents_of(shape, counting(idempotent=SPEC.get("idempotent", False)))
         ]
         options["pipelines"] = {shape.id: [steps_of(shape)] for shape in shapes if not shape.is_agent}
-    return Bread(
+    bread = Bread(
         agents=agents,
         store=SPEC["store"],
         executes=SPEC.get("executes", True),
@@ -416,6 +443,8 @@ def build() -> Bread:
         fault=fault,
         **options,
     )
+    bread.worker = SPEC["worker"]
+    return bread
 
 
 BREAD = build()

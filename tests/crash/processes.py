@@ -1,12 +1,12 @@
-"""Child processes of a test, and the store that they share as it stands on the disk, read without bread's own doors."""
+"""Child processes of a test, and the store that they share as it stands, read without bread's own doors."""
 
 from __future__ import annotations
 
 import json
 import signal
-import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,7 +22,9 @@ from bread.domain.run_events import ModelResponded, Resumed, RunTaken, Suspended
 from bread.domain.run_state import RunState
 from bread.runtime import rebuild
 from bread.runtime.folds import fold_run
+from bread.runtime.ids import short_id
 from bread.transport.codec import decode_event
+from crash.stores import Shared, SqliteFile
 
 CHILD = Path(__file__).with_name("child.py")
 
@@ -42,8 +44,9 @@ class Refusal(Exception):
 class Child:
     """A process of bread. It opens the store when it is told to."""
 
-    def __init__(self, folder: Path, number: int, **spec: Any) -> None:
-        spec = {"store": f"sqlite:///{folder}/bread.db", "effects": f"{folder}/effects.jsonl"} | spec
+    def __init__(self, shared: Shared, folder: Path, number: int, **spec: Any) -> None:
+        self.worker = short_id("w")
+        spec = {"store": shared.url, "worker": self.worker, "effects": f"{folder}/effects.jsonl"} | shared.spec | spec
         self.errors = folder / f"child-{number}.err"
         self._told: list[dict[str, Any]] = []
         self._sent = 0
@@ -55,7 +58,13 @@ class Child:
                 stderr=errors,
                 text=True,
             )
-        self.worker = ""
+        # It may die at any moment, also while the test waits for another one.
+        self._mourner = threading.Thread(target=self._mourn, args=(shared,), daemon=True)
+        self._mourner.start()
+
+    def _mourn(self, shared: Shared) -> None:
+        self._process.wait()
+        shared.is_gone(self.worker)
 
     @property
     def pid(self) -> int:
@@ -63,7 +72,7 @@ class Child:
 
     def open(self) -> None:
         """Open the store: what is ready or orphaned has been taken when this returns."""
-        self.worker = self.call("open")
+        self.call("open")
 
     def send(self, do: str, **arguments: Any) -> int:
         """Send a command and do not wait; `reply` waits."""
@@ -111,13 +120,20 @@ class Child:
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
+    def stop(self) -> None:
+        """SIGSTOP, and it stands still."""
+        self.signal(signal.SIGSTOP)
+        while Path(f"/proc/{self.pid}/stat").read_text().rpartition(") ")[2][0] != "T":
+            pass
+
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
         self.gone()
 
     def gone(self) -> int:
-        """The exit status of a process that has died or was killed, once it has."""
+        """The exit status of a process that has died or was killed, once it has and all can see that."""
         code = self._process.wait()
+        self._mourner.join()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with suppress(BrokenPipeError):
@@ -139,16 +155,16 @@ class Child:
 
 
 class Processes:
-    """The children of one test, on one store in one folder."""
+    """The children of one test, on one store."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, shared: Shared, folder: Path) -> None:
+        self.shared, self.folder = shared, folder
         self.children: list[Child] = []
         self.shells: list[subprocess.Popen[str]] = []
 
     def child(self, *, open: bool = True, **spec: Any) -> Child:
         """A process; `open=False` leaves it to the test to say when it opens the store."""
-        child = Child(self.folder, len(self.children), **spec)
+        child = Child(self.shared, self.folder, len(self.children), **spec)
         self.children.append(child)
         if open:
             child.open()
@@ -161,19 +177,19 @@ class Processes:
             child.wait_for("loaded")
         numbers = [child.send("open") for child in children]
         for child, number in zip(children, numbers, strict=True):
-            child.worker = child.reply(number)
+            child.reply(number)
         return children
 
     def shell(self, *words: str) -> subprocess.Popen[str]:
         """The command line on this store. What it prints, and how it ends, is for the test to read."""
-        command = [sys.executable, "-m", "bread.runtime.cli", "--store", f"sqlite:///{self.folder}/bread.db", *words]
+        command = [sys.executable, "-m", "bread.runtime.cli", "--store", self.shared.url, *words]
         shell = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.shells.append(shell)
         return shell
 
     @property
     def log(self) -> Log:
-        return Log.read(self.folder / "bread.db")
+        return Log.of(self.shared)
 
     def effects(self, **what: Any) -> list[dict[str, Any]]:
         """What tools did, or models were asked (`model=turn`), in order."""
@@ -182,8 +198,11 @@ class Processes:
         return [line for line in lines if what.items() <= line.items()]
 
     def declare_dead(self, child: Child) -> None:
-        """Make everybody believe that a living process is dead: its lock is gone, and it does not know."""
-        (self.folder / "bread.db-workers" / f"{child.worker}.lock").unlink()
+        """Make everybody believe that a living process is dead: its lock is gone, and it does not know; or its heart is
+        not heard any more, which it does know."""
+        if self.shared.kind == "postgres":
+            child.call("faint")
+        self.shared.give_up(child.worker)
 
     def assert_quiet(self, *but: Child) -> None:
         """No process logged a warning or an error: no lock error, no task that failed unseen."""
@@ -192,8 +211,8 @@ class Processes:
 
 
 @contextmanager
-def processes_in(folder: Path) -> Iterator[Processes]:
-    processes = Processes(folder)
+def processes_on(shared: Shared, folder: Path) -> Iterator[Processes]:
+    processes = Processes(shared, folder)
     try:
         yield processes
     finally:
@@ -213,10 +232,11 @@ class Log:
 
     @classmethod
     def read(cls, database: Path) -> Log:
-        connection = sqlite3.connect(database, isolation_level=None)
-        try:
-            cursor = connection.cursor()
-            cursor.execute("BEGIN")
+        return cls.of(SqliteFile(database))
+
+    @classmethod
+    def of(cls, shared: Shared) -> Log:
+        with shared.read() as cursor:
             problems = rebuild.check(cursor).problems
             cursor.execute(
                 "SELECT originator_id, originator_version, topic, state, rowid FROM stored_events ORDER BY rowid"
@@ -224,8 +244,6 @@ class Log:
             streams: dict[str, list[Recorded]] = {}
             for row in cursor.fetchall():
                 streams.setdefault(row[0], []).append(decode_event(*row))
-        finally:
-            connection.close()
         return cls(streams, problems)
 
     def events(self, stream: str, kind: type[Event] = Event) -> list[Any]:

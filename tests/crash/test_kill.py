@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import random
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bread.domain.run_events import ModelResponded, Resumed, ToolCalled, ToolReturned
 from bread.domain.run_state import RunState
-from crash.processes import Child, Died, Log, Processes, processes_in
+from crash.processes import Child, Died, Log, Processes
 from support import trials
 
 RUN, SESSION = "run_shop", "s1"
@@ -83,7 +82,7 @@ class Story:
             return None
 
     def state(self) -> RunState:
-        return self.processes.log.state(RUN) if (self.processes.folder / "bread.db").exists() else RunState(RUN)
+        return self.processes.log.state(RUN) if self.processes.shared.exists() else RunState(RUN)
 
     def _live(self, child: Child, before: RunState, kill_after: str | None) -> dict[str, Any]:
         def acknowledged(what: str) -> None:
@@ -218,16 +217,15 @@ def test_what_was_acknowledged_outlives_a_kill_right_then(processes: Processes, 
 
 
 @pytest.mark.parametrize("seed", range(trials(2, 60)))
-def test_killed_again_and_again_a_run_still_ends(tmp_path: Path, seed: int) -> None:
+def test_killed_again_and_again_a_run_still_ends(processes: Processes, seed: int) -> None:
     """B44, B48, B67, C18: recovery itself is killed too, up to five times, at points drawn by chance."""
     chance = random.Random(seed)
-    with processes_in(tmp_path) as processes:
-        story = Story(processes, stubborn=chance.random() < 0.5)
-        ended = story.life(kill=chance.choice(POINTS))
-        while ended is None:
-            ended = story.life(kill=(chance.choice(list(HITS)), chance.randint(1, 6)) if story.deaths < 5 else None)
-        story.ended(ended)
-        processes.assert_quiet()
+    story = Story(processes, stubborn=chance.random() < 0.5)
+    ended = story.life(kill=chance.choice(POINTS))
+    while ended is None:
+        ended = story.life(kill=(chance.choice(list(HITS)), chance.randint(1, 6)) if story.deaths < 5 else None)
+    story.ended(ended)
+    processes.assert_quiet()
 
 
 CROWD = [f"run_{n}" for n in range(8)]
@@ -267,28 +265,27 @@ def follow(processes: Processes, child: Child, given: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(trials(2, 40)))
-def test_killed_in_a_crowd_of_runs_nothing_is_lost(tmp_path: Path, seed: int) -> None:
+def test_killed_in_a_crowd_of_runs_nothing_is_lost(processes: Processes, seed: int) -> None:
     """B44, B48, B67, C18, C49: commits of several runs share a transaction when the process dies, up to three times."""
     chance = random.Random(seed)
-    with processes_in(tmp_path) as processes:
-        given: dict[str, Any] = {}
-        for life in range(4):
-            point = chance.choice(["appended", "committed", "tool_start", "in_tool", "tool_done", "model_done"])
-            child = processes.child(open=False, kill=(point, chance.randint(1, 24)) if life < 3 else None)
-            try:
-                follow(processes, child, given)
-                child.close()
-                break
-            except Died:
-                assert child.gone() == -signal.SIGKILL
-                processes.log.assert_sound()
-        log = processes.log
-        log.assert_sound()
-        for run in CROWD:
-            assert log.state(run).status == "completed"
-            assert [event.turn for event in log.events(run, ModelResponded)] == [0, 1, 2]
-            assert len(processes.effects(run=run, tool="note")) == 1
-            assert len({effect["key"] for effect in processes.effects(run=run, tool="ship")}) == 1
-            answered = log.answered(run)
-            assert answered == {checkpoint: given[checkpoint] for checkpoint in answered}
-        processes.assert_quiet()
+    given: dict[str, Any] = {}
+    for life in range(4):
+        point = chance.choice(["appended", "committed", "tool_start", "in_tool", "tool_done", "model_done"])
+        child = processes.child(open=False, kill=(point, chance.randint(1, 24)) if life < 3 else None)
+        try:
+            follow(processes, child, given)
+            child.close()
+            break
+        except Died:
+            assert child.gone() == -signal.SIGKILL
+            processes.log.assert_sound()
+    log = processes.log
+    log.assert_sound()
+    for run in CROWD:
+        assert log.state(run).status == "completed"
+        assert [event.turn for event in log.events(run, ModelResponded)] == [0, 1, 2]
+        assert len(processes.effects(run=run, tool="note")) == 1
+        assert len({effect["key"] for effect in processes.effects(run=run, tool="ship")}) == 1
+        answered = log.answered(run)
+        assert answered == {checkpoint: given[checkpoint] for checkpoint in answered}
+    processes.assert_quiet()

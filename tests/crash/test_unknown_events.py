@@ -5,9 +5,6 @@ It is never failed, others go on, and a process that knows the event goes on wit
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
-
 import pytest
 
 from bread.transport.codec import pack, unpack
@@ -23,31 +20,31 @@ ONE_TURN = {"turns": [[{"say": "Done."}]]}
 
 def write_unheard(processes: Processes, run: str) -> None:
     """What a newer release would append to a run: the row of the event and its place in the log of the root."""
-    with closing(sqlite3.connect(processes.folder / "bread.db", isolation_level=None)) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        version, state = connection.execute(
+    with processes.shared.write() as cursor:
+        cursor.execute(
             "SELECT originator_version, state FROM stored_events WHERE originator_id = ?"
             " ORDER BY originator_version DESC LIMIT 1",
             (run,),
-        ).fetchone()
+        )
+        version, state = cursor.fetchone()
         envelope = unpack(state)
-        [seq] = connection.execute("SELECT MAX(seq) + 1 FROM bread_log WHERE root = ?", (run,)).fetchone()
+        cursor.execute("SELECT MAX(seq) + 1 FROM bread_log WHERE root = ?", (run,))
+        [seq] = cursor.fetchone()
         envelope[1] |= {"seq": seq, "worker": "w_of_the_future", "commit": "c_of_the_future"}
-        position = connection.execute(
-            "INSERT INTO stored_events (originator_id, originator_version, topic, state) VALUES (?,?,?,?)",
+        cursor.execute(
+            "INSERT INTO stored_events (originator_id, originator_version, topic, state) VALUES (?,?,?,?)"
+            " RETURNING rowid",
             (run, version + 1, f"{UNHEARD}@1", pack([envelope[0], envelope[1], pack({"what": "who knows"})])),
-        ).lastrowid
-        connection.execute("INSERT INTO bread_log (root, seq, position) VALUES (?,?,?)", (run, seq, position))
-        connection.execute("COMMIT")
+        )
+        [position] = cursor.fetchone()
+        cursor.execute("INSERT INTO bread_log (root, seq, position) VALUES (?,?,?)", (run, seq, position))
 
 
 def raw(processes: Processes, run: str) -> list[str]:
     """The topics of a stream, whoever can read them."""
-    with closing(sqlite3.connect(processes.folder / "bread.db")) as connection:
-        rows = connection.execute(
-            "SELECT topic FROM stored_events WHERE originator_id = ? ORDER BY originator_version", (run,)
-        )
-        return [row[0] for row in rows.fetchall()]
+    with processes.shared.read() as cursor:
+        cursor.execute("SELECT topic FROM stored_events WHERE originator_id = ? ORDER BY originator_version", (run,))
+        return [row[0] for row in cursor.fetchall()]
 
 
 def status(child: Child, run: str) -> str:

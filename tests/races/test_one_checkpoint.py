@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import closing
 from typing import Any, Literal
 
 import pytest
@@ -95,7 +93,7 @@ async def test_without_a_door_one_of_fifty_wins(open_bread: Callable[..., Bread]
                 await bread.resume(question.checkpoint_id, {"approved": True})
 
 
-@pytest.mark.parametrize("mode", ["sqlite", "replay"])
+@pytest.mark.parametrize("mode", ["sqlite", "replay", "postgres"])
 async def test_the_same_answer_with_one_key_is_one_answer(open_bread: Callable[..., Bread], mode: Mode) -> None:
     """B56, C2: fifty repetitions of one request with one idempotency key get the same continuation."""
     ask = define_human_tool("question", {"type": "object"})
@@ -150,7 +148,7 @@ def test_of_four_processes_with_thirteen_answers_each_one_wins(processes: Proces
 def test_doors_of_every_kind_lead_to_one_claim(processes: Processes) -> None:
     """C2, B62, B64: three shells with `bread checkpoints answer` and two processes of the library, at the same time.
 
-    The database is locked by somebody else until all of them have come that far.
+    The log is locked by somebody else until all of them have come that far.
     """
     children = processes.several(2)
     script = {"turns": [[{"call": "tool_refund", "args": {"what": "x"}}], [{"say": "Done."}]]}
@@ -158,8 +156,7 @@ def test_doors_of_every_kind_lead_to_one_claim(processes: Processes) -> None:
         run = f"run_{trial}"
         children[0].call("start", script=script, run=run, session=run)
         [question] = children[0].call("rest", run=run)["questions"]
-        with closing(sqlite3.connect(processes.folder / "bread.db", isolation_level=None)) as lock:
-            lock.execute("BEGIN IMMEDIATE")
+        with processes.shared.write():
             words = ["checkpoints", "answer", question["id"], json.dumps(ANSWERS["approval"]), "--detach"]
             shells = [processes.shell(*words) for _ in range(3)]
             for shell in shells:
@@ -173,7 +170,6 @@ def test_doors_of_every_kind_lead_to_one_claim(processes: Processes) -> None:
                 child.wait_for("at_door")
             for child in children:
                 child.call("go")
-            lock.execute("ROLLBACK")
         outcomes = [code for child, number in zip(children, sent, strict=True) for code in child.reply(number)]
         for shell in shells:
             _, errors = shell.communicate()
@@ -218,7 +214,7 @@ def race(children: list[Child], checkpoint: str, response: Any, *, door: bool, t
     return [code for child, number in zip(children, sent, strict=True) for code in child.reply(number)]
 
 
-def test_four_processes_run_128_runs_at_once_on_one_file(processes: Processes) -> None:
+def test_four_processes_run_128_runs_at_once_on_one_store(processes: Processes) -> None:
     """C21, B64: 4 processes x 32 whole runs: no lock error, no run taken from its owner, nothing done twice."""
     children = processes.several(4)
     sent = [child.send("cycles", count=32) for child in children]
