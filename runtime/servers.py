@@ -63,6 +63,7 @@ class PostgresServer:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
+                process_group=0,  # Ctrl-C at a terminal is for who has started it
                 **self._user,
             )
         _until_up(self.process, "pg_isready", self._is_ready)
@@ -93,9 +94,11 @@ class PostgresServer:
             text=True,
             cwd=self.folder,
             check=False,
+            process_group=0,
             **self._user,
         )
         if done.returncode:
+            self.stop()
             raise StoreUnavailable(f"{program} failed: {done.stderr.strip()[-500:]}")
 
 

@@ -213,9 +213,13 @@ class Terminal:
         assert self._process is not None
         return self._process.wait(PATIENCE)
 
-    def interrupt(self) -> None:
+    def interrupt(self, *, everybody: bool = False) -> None:
+        """Ctrl-C, of the command alone, or of all that it has started and not put aside."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGINT)
+        if everybody:
+            os.killpg(self._process.pid, signal.SIGINT)
+        else:
+            self._process.send_signal(signal.SIGINT)
 
     def _read(self, deadline: float) -> bool:
         ready, _, _ = select.select([self._master], [], [], max(0.0, deadline - time.monotonic()))

@@ -31,6 +31,7 @@ INPUT = "publish the launch post"
 URL = "https://bread.example/launch"
 DRAFT = "Runs that wait for people, and cost nothing while they wait."
 MODEL = "model: scripted (no key needed)"
+HEARTBEAT = (0.3, 1.5)  # where processes share a database: whoever is killed counts as dead soon
 FETCHING = "I fetch the draft first. "
 ASKING = "The draft is ready. I need approval. "
 PUBLISHED = f"Published {URL}. Thank you."

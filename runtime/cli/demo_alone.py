@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections.abc import AsyncIterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +18,6 @@ from .options import person
 
 if TYPE_CHECKING:
     from ..app import Bread
-    from ..handles import RunHandle
     from .place import Place
 
 C = TypeVar("C")
@@ -64,7 +64,7 @@ async def _finish_earlier(place: Place, database: Path) -> None:
 class Audience:
     """Watches the run from this process, which performs nothing of it, through the store alone."""
 
-    def __init__(self, stream: RunHandle) -> None:
+    def __init__(self, stream: AsyncIterable[AnyCrumb]) -> None:
         self.crumbs: list[AnyCrumb] = []
         self._printer, self._news = CrumbPrinter(), asyncio.Event()
         self._watching = asyncio.create_task(self._watch(stream))
@@ -77,7 +77,7 @@ class Audience:
         self._watching.cancel()
         await asyncio.gather(self._watching, return_exceptions=True)
 
-    async def _watch(self, stream: RunHandle) -> None:
+    async def _watch(self, stream: AsyncIterable[AnyCrumb]) -> None:
         async for crumb in stream:
             self._printer.show(crumb)
             self.crumbs.append(crumb)
@@ -162,7 +162,7 @@ class _Play:
     async def _kill(self, moment: str, words: str, shown: type[AnyCrumb]) -> None:
         """Let a process perform the run until it kills itself; what it had committed is shown first."""
         arguments = ("demo_child", self._place.store, str(self._database), self._run_id, moment)
-        code, error, process = await _process(*arguments)
+        code, error, process = await process_of(*arguments)
         await self._audience.sees(shown)
         if code == -signal.SIGKILL:
             self.killed += 1
@@ -172,11 +172,11 @@ class _Play:
 
     async def _approve(self, name: str) -> tuple[str, int, str]:
         words = ("--store", self._place.store, "checkpoints", "approve", self._checkpoint, "--author", name, "--detach")
-        code, error, _ = await _process("__main__", *words)
+        code, error, _ = await process_of("__main__", *words)
         return name, code, error
 
 
-async def _process(module: str, *arguments: str) -> tuple[int, str, int]:
+async def process_of(module: str, *arguments: str) -> tuple[int, str, int]:
     """Run a module of this package as a process: its exit code, what it said on stderr, and its id.
 
     Its stdin is a pipe that ends with this process, so that it need not outlive it.

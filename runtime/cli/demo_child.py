@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ...projections.crumbs import HumanRequired
 from ..app import Bread
-from .demo import publisher
+from .demo import HEARTBEAT, publisher
 
 
 def die() -> None:
@@ -48,7 +48,7 @@ class Fate:
 
 async def perform(store: str, database: Path, run_id: str, moment: str) -> None:
     asyncio.get_running_loop().add_reader(sys.stdin, die)  # its end: who started this process is gone
-    async with Bread(agents=[publisher(database)], store=store, fault=Fate(moment)) as bread:
+    async with Bread(agents=[publisher(database)], store=store, fault=Fate(moment), heartbeat=HEARTBEAT) as bread:
         async for crumb in bread.observe(run_id):
             if moment == "waiting" and isinstance(crumb, HumanRequired):
                 die()

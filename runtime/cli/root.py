@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ...domain.errors import BreadError
+from ...domain.errors import BreadError, InvalidInput
 from . import audit, build, chat, checkpoints, doctor, exits, invoke, loops, migrate, new, runs, server, sessions
 from .output import lenient_streams
 from .place import Place
@@ -80,11 +80,20 @@ def demo(
         bool,
         typer.Option("--composition", help="Two branches of a pipeline ask at once, and are answered at once."),
     ] = False,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Processes that share PostgreSQL; the one that performs is killed.")
+    ] = False,
 ) -> None:
     """An agent asks, you answer, it goes on; kill it in between. Without a terminal it plays all of it by itself."""
     from .demo import play
 
     place: Place = context.obj
+    if cluster and composition:
+        raise InvalidInput("INPUT_INVALID", "expected --composition or --cluster, one play at a time")
+    if cluster:
+        from .demo_cluster import play_cluster
+
+        place.perform(play_cluster)
     by_itself = sys.stdin is None or not sys.stdin.isatty()
     place.perform(lambda: play(place, by_itself=by_itself, composition=composition))
 
