@@ -242,6 +242,8 @@ class Engine:
             self.spawn(self._look_again(), "look again")
 
     async def _look_again(self) -> None:
+        # Who took a run from here has done so under the lock of the log, or finds the beat that brought this about.
+        await self.commit(lambda streams: None, by=SYSTEM)
         for actor in tuple(self.actors.values()):
             await actor.catch_up()
         self.liveness.revived()
@@ -365,6 +367,9 @@ class Engine:
 
     def _take_if_idle(self, streams: Streams, run_id: str, take: Take) -> bool:
         if run_id in self.actors:
+            return False
+        # Its owner may have come back since the sweep looked. Whoever comes back waits for this lock before it acts.
+        if take.previous not in (None, self.worker) and not self.liveness.is_dead_now(take.previous):
             return False
         return commits.take(streams, run_id, take)
 

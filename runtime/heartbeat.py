@@ -31,6 +31,7 @@ BEAT = """WITH mine AS (
     SELECT worker, extract(epoch FROM clock_timestamp() - beat)::float8, published
     FROM bread_workers WHERE worker <> %(worker)s"""
 LOOK = "SELECT worker, extract(epoch FROM clock_timestamp() - beat)::float8, published FROM bread_workers"
+AGE = "SELECT extract(epoch FROM clock_timestamp() - beat)::float8 FROM bread_workers WHERE worker = %s"
 # Whoever leaves with something unpublished leaves its row, as old as can be; so does whoever dies. It goes when the
 # rest is published, or after a day where nobody publishes.
 LEAVE = "UPDATE bread_workers SET beat = 'epoch', published = %s WHERE worker = %s"
@@ -103,6 +104,11 @@ class Heartbeats:
             return False
         self._news.set()
         return True
+
+    def is_dead_now(self, worker: str) -> bool:
+        with self._address.connect() as connection:
+            row = connection.execute(AGE, (worker,)).fetchone()
+        return row is None or row[0] >= self._stale
 
     def _start(self) -> None:
         if self._thread is None:

@@ -44,6 +44,9 @@ class Liveness(Protocol):
 
     def is_alive(self, worker: str) -> bool: ...
 
+    def is_dead_now(self, worker: str) -> bool:
+        """Whether a worker counts as dead at this moment, not a while ago. May block; asked under the store's lock."""
+
     def may_act(self) -> bool:
         """Whether nobody can count this worker as dead: only then does it begin something that others can notice."""
 
@@ -83,6 +86,9 @@ class Alone(Unpublished):
 
     def is_alive(self, worker: str) -> bool:
         return worker == self._worker
+
+    def is_dead_now(self, worker: str) -> bool:
+        return not self.is_alive(worker)
 
     def may_act(self) -> bool:
         return True
@@ -134,6 +140,9 @@ class FileLocks(Unpublished):
             return False
         finally:
             os.close(handle)
+
+    def is_dead_now(self, worker: str) -> bool:
+        return not self.is_alive(worker)
 
     def may_act(self) -> bool:
         return self.is_alive(self._worker)

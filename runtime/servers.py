@@ -56,9 +56,19 @@ class PostgresServer:
         return f"postgresql://bread@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
+        """Start it, and wait until it answers. After a kill its children may hold the data for a moment."""
+        deadline = time.monotonic() + START_SECONDS
+        while not self._is_ready():
+            if self.process is None or self.process.poll() is not None:
+                self.process = self._begin()
+            if time.monotonic() > deadline:
+                raise StoreUnavailable("a server did not start (postgres)")
+            time.sleep(0.02)
+
+    def _begin(self) -> subprocess.Popen[bytes]:
         settings = [word for name, value in self._settings.items() for word in ("-c", f"{name}={value}")]
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
+            return subprocess.Popen(
                 [self._programs / "postgres", "-D", self.folder / "data", "-p", str(self.port), *settings],
                 stdout=log,
                 stderr=log,
@@ -66,7 +76,6 @@ class PostgresServer:
                 process_group=0,  # Ctrl-C at a terminal is for who has started it
                 **self._user,
             )
-        _until_up(self.process, "pg_isready", self._is_ready)
 
     def _is_ready(self) -> bool:
         asked = [str(self._programs / "pg_isready"), *["-q", "-h", "127.0.0.1", "-d", "postgres", "-p"], str(self.port)]
@@ -100,11 +109,3 @@ class PostgresServer:
         if done.returncode:
             self.stop()
             raise StoreUnavailable(f"{program} failed: {done.stderr.strip()[-500:]}")
-
-
-def _until_up(process: subprocess.Popen[bytes], what: str, is_up: Any) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not is_up():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise StoreUnavailable(f"a server did not start ({what})")
-        time.sleep(0.02)

@@ -25,7 +25,6 @@ NATS_CONF = ROOT / "deploy" / "nats.conf"
 SECRET = re.compile(r"password|passwd|secret|token|credential|(^|_)key", re.IGNORECASE)
 SERVING = ("api-1", "api-2", "worker")
 BREAD = ("migrate", *SERVING)
-LATER = {"--role"}  # an option that bread start is to have: who takes runs, and who is called
 REQUIRED = re.compile(r"\$\{[A-Z][A-Z0-9_]*:\?.+\}")
 
 
@@ -153,8 +152,7 @@ def test_the_commands_are_commands_of_bread(services: dict[str, dict[str, Any]],
     """The image begins with `bread`; each word after it is a command or an option of that command."""
     command, *words = services[name]["command"]
     there = {option for param in get_command(app).commands[command].params for option in param.opts}  # type: ignore[attr-defined]
-    assert not LATER & there, f"{LATER & there} is there: take it out of LATER"
-    assert {word for word in words if word.startswith("-")} <= there | LATER
+    assert {word for word in words if word.startswith("-")} <= there
 
 
 def test_what_runs_bread_can_do_little(services: dict[str, dict[str, Any]]) -> None:

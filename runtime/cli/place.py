@@ -152,9 +152,10 @@ class Place:
         named = self.config.entrypoints if self.config is not None else ()
         return [pipeline_id for pipeline_id in self.pipelines() if pipeline_id in named or not named]
 
-    def open(self, *, executes: bool = False, takes: bool = True, tells: bool = False) -> Bread:
-        """A Bread on the store. Only one that executes needs agents, and takes runs that nobody performs; one that
-        `tells` has a bus, since it changes something, or wants to hear at once."""
+    def open(self, *, executes: bool = False, takes: bool = True, tells: bool = False, performs: bool = True) -> Bread:
+        """A Bread on the store. Only one that executes needs agents, and takes runs that nobody performs, unless it
+        leaves all that it begins to others that perform; one that `tells` has a bus, since it changes something, or
+        wants to hear at once."""
         from ..app import Bread
 
         if not executes:
@@ -166,6 +167,7 @@ class Place:
         if self.config is not None:
             limits = {"concurrency": self.config.concurrency, "grace": self.config.grace}
         limits["transport"] = self.transport()
+        limits["executes"] = performs
         return Bread(agents=agents, pipelines=self.pipelines(), store=self.store, takes=takes, **limits)
 
     def _demo(self) -> list[Agent]:

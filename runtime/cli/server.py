@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,8 +49,22 @@ Cors = Annotated[
 DEFAULT_KEYS = "bread.keys"
 
 
+class Role(StrEnum):
+    """What a process is there for, where several share a store."""
+
+    ALL = "all"
+    API = "api"
+    WORKER = "worker"
+
+
+RoleOption = Annotated[
+    Role, typer.Option("--role", help="api serves and performs nothing; worker performs, and serves only its health.")
+]
+
+
 def start(
     context: typer.Context,
+    role: RoleOption = Role.ALL,
     port: Port = PORT,
     host: Host = "127.0.0.1",
     keys: NamedKeys = None,
@@ -59,8 +74,10 @@ def start(
 ) -> None:
     """Serve the HTTP API and perform runs, until SIGTERM or Ctrl-C. Where there are API keys, callers need one."""
     place: Place = context.obj
-    place.announce()
-    _serve(place, host, port, keys, cors, open_to_all)
+    if role is not Role.ALL and place.is_memory:
+        raise InvalidInput("INPUT_INVALID", f"--role {role.value}: memory has no second process that would do the rest")
+    place.announce(*([] if role is Role.ALL else [f"role: {role.value}"]))
+    _serve(place, host, port, keys, cors, open_to_all, role)
     raise typer.Exit(exits.DONE)
 
 
@@ -104,17 +121,28 @@ def _auth(keys: str | None) -> Auth | None:
     return asks
 
 
-def _serve(place: Place, host: str, port: int, keys: str | None, cors: list[str] | None, open_to_all: bool) -> None:
+def _serve(
+    place: Place,
+    host: str,
+    port: int,
+    keys: str | None,
+    cors: list[str] | None,
+    open_to_all: bool,
+    role: Role = Role.ALL,
+) -> None:
     http = _imported("bread.runtime.http.serve")
     asks = _auth(keys)
 
     def ready(address: str) -> None:
         who = "" if asks else "  without keys"
-        print(f"API {address}{who}", flush=True)
+        print(f"{'health' if role is Role.WORKER else 'API'} {address}{who}", flush=True)
 
     origins = cors or (place.config.cors if place.config else ())
-    bread = place.open(executes=True)
-    http.serve(bread, host, port, auth=asks, cors=origins, open_to_all=open_to_all, ready=ready)
+    bread = place.open(executes=True, performs=role is not Role.API)
+    only_health = role is Role.WORKER
+    http.serve(
+        bread, host, port, auth=asks, cors=origins, open_to_all=open_to_all, ready=ready, only_health=only_health
+    )
 
 
 def _imported(module: str) -> Any:

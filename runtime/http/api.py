@@ -34,13 +34,15 @@ def create_api(
     cors: Iterable[str] = (),
     body_limit: int = BODY_LIMIT,
     keep_alive: float = KEEP_ALIVE,
+    only_health: bool = False,
 ) -> FastAPI:
     """The API of a Bread, for any ASGI server that keeps the lifespan protocol: it opens the Bread and closes it.
 
     Without `auth` nobody is asked who they are. `cors` are the origins whose pages may call from a browser, `*` all of
     them; without one it is none, and none ever calls with cookies: callers say who they are by a header. `body_limit`
-    is in bytes, `keep_alive` in seconds: streams that are silent for so long say that they are still there. Raises
-    INPUT_INVALID for an origin that is none.
+    is in bytes, `keep_alive` in seconds: streams that are silent for so long say that they are still there.
+    `only_health` is for a process that nobody calls: health and metrics, no other route. Raises INPUT_INVALID for an
+    origin that is none.
     """
     origins = check_origins(cors)
 
@@ -62,7 +64,8 @@ def create_api(
     app.add_middleware(CallersTrace)
     add_handlers(app)
     asked = auth or Auth()
-    for routes in (run_routes(bread, asked, keep_alive), list_routes(bread, asked), _health(bread, asked)):
+    calls = () if only_health else (run_routes(bread, asked, keep_alive), list_routes(bread, asked))
+    for routes in (*calls, _health(bread, asked)):
         app.include_router(routes)
     add_docs_page(app)
     app.openapi = describe(app, asks=asked.asks)  # type: ignore[method-assign]

@@ -32,6 +32,7 @@ def serve(
     ready: Callable[[str], None] = lambda address: None,
     body_limit: int = BODY_LIMIT,
     keep_alive: float = KEEP_ALIVE,
+    only_health: bool = False,
 ) -> None:
     """Serve until SIGINT or SIGTERM. Open streams are ended, outcomes under way are committed, runs are given back.
 
@@ -47,7 +48,9 @@ def serve(
         )
     with listen(host, port) as listening, _quiet_stop():
         config = uvicorn.Config(
-            create_api(bread, auth=auth, cors=cors, body_limit=body_limit, keep_alive=keep_alive),
+            create_api(
+                bread, auth=auth, cors=cors, body_limit=body_limit, keep_alive=keep_alive, only_health=only_health
+            ),
             lifespan="off",
             timeout_graceful_shutdown=STOP_SECONDS,
             log_level="warning",
