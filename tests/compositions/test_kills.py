@@ -22,7 +22,7 @@ from compositions.test_random_trees import shapes
 from compositions.test_simultaneous import ASKS, NESTED, SAYS, TWICE, check_log, team, together
 from compositions.trees import Fails, Shape, answer_to, nodes, numbered, output_of
 from crash.processes import Child, Died, Log, Processes, Refusal, processes_on
-from crash.stores import KINDS, shared_at
+from crash.stores import KINDS, shared_at, trials_on
 from support import soaking, trials
 
 SHAPES = [
@@ -96,13 +96,13 @@ def test_compositions_survive_kills(processes: Processes) -> None:
     """B67, B68, B88, B108, B121, C12, C47: at any commit and inside tools; the output is that of an undisturbed run, no
     tool ran twice, each run ended once, and each answer was used once."""
     deaths = 0
-    for trial in range(trials(4, 100)):
+    for trial in range(wanted := trials_on(processes.shared, 4, 100)):
         shape = SHAPES[trial % len(SHAPES)]
         killed = Killed(processes, shape, trial)
         found = killed.play()
         assert (found["status"], found["output"]) == ("completed", output_of(shape, "go"))
         deaths += killed.deaths
-    assert deaths >= trials(4, 100)
+    assert deaths >= wanted
     done = Counter(effect["what"] for effect in processes.effects(tool="count"))
     assert {*done.values()} == {1}
     check_log(processes.log)
@@ -115,7 +115,7 @@ def test_any_composition_survives_kills(tmp_path: Path, store: str) -> None:
     trial = count()
 
     @settings(
-        max_examples=trials(3, 100),
+        max_examples=trials(3 if store == "sqlite" else 1, 100),
         database=None,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
@@ -198,7 +198,7 @@ def test_another_process_takes_over(processes: Processes) -> None:
     """B67, B68, C35, C47, C56: each tool ran once, a person is asked only about what a dead process had begun."""
     survivor = processes.child(trees=[asdict(one) for one in SHAPES])
     died = 0
-    for trial in range(count := trials(4, 100)):
+    for trial in range(count := trials_on(processes.shared, 4, 100)):
         shape = SHAPES[trial % len(SHAPES)]
         taken = Taken(processes, shape, trial, survivor)
         found = taken.play()

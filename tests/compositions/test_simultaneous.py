@@ -17,9 +17,8 @@ from bread.domain.run_events import ChildReturned, ModelResponded, Resumed, Step
 from compositions.play import ENDED
 from compositions.trees import Shape, agents_of, answer_to, canonical, digest, nodes, numbered, output_of, steps_of
 from crash.processes import Child, Log, Processes
-from crash.stores import Shared
+from crash.stores import Shared, trials_on
 from scenes import Checked
-from support import trials
 
 ASKS, TWICE, SAYS = Shape("leaf", asks=1), Shape("leaf", asks=2), Shape("leaf")
 
@@ -66,7 +65,7 @@ async def test_in_one_process(kind: str, shared: Shared) -> None:
         store=shared.url,
     )
     async with bread:
-        for trial in range(trials(14, 500)):
+        for trial in range(trials_on(shared, 14, 500)):
             await once(bread, shapes[trial % len(shapes)])
     assert {*counted.values()} <= {1}
     check_log(Log.of(shared))
@@ -105,7 +104,7 @@ def test_from_four_processes(kind: str, processes: Processes) -> None:
     shapes = shapes_of(kind)
     children = processes.several(4, trees=[asdict(shape) for shape in shapes])
     chance = Random(kind)
-    for trial in range(trials(7, 500)):
+    for trial in range(trials_on(processes.shared, 7, 500)):
         shape = shapes[trial % len(shapes)]
         run = children[trial % 4].call("plant", tree=shape.id)
         found = children[0].call("settled", run=run)
@@ -166,7 +165,7 @@ def test_two_answer_each_question_and_a_third_one_gives_nothing(processes: Proce
     shapes = shapes_of("nested")
     children = processes.several(4, trees=[asdict(shape) for shape in shapes])
     chance, said = Random(0), dict[str, Any]()
-    for trial in range(trials(5, 200)):
+    for trial in range(trials_on(processes.shared, 5, 200)):
         shape = shapes[trial % len(shapes)]
         run = children[trial % 4].call("plant", tree=shape.id)
         used: dict[str, Any] = {}

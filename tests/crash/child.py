@@ -297,6 +297,18 @@ async def seen(run: str, **_: Any) -> list[dict[str, Any]]:
     return [crumb.wire() async for crumb in BREAD.observe(run)]
 
 
+async def watch(run: str, **_: Any) -> list[dict[str, Any]]:
+    """The same, over as many streams as it takes: who is cut off comes back with the last cursor."""
+    found: list[dict[str, Any]] = []
+    while True:
+        try:
+            async for crumb in BREAD.observe(run, after=found[-1]["cursor"] if found else None):
+                found.append(crumb.wire())
+            return found
+        except StoreUnavailable:
+            continue
+
+
 async def retry(run: str, **_: Any) -> str:
     return str(await BREAD.retry(run))
 
@@ -393,6 +405,7 @@ COMMANDS: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
     "settled": settled,
     "start": start,
     "wake": wake,
+    "watch": watch,
 }
 
 
@@ -435,6 +448,10 @@ def build() -> Bread:
             one for shape in shapes for one in agents_of(shape, counting(idempotent=SPEC.get("idempotent", False)))
         ]
         options["pipelines"] = {shape.id: [steps_of(shape)] for shape in shapes if not shape.is_agent}
+    if patience := SPEC.get("patience"):
+        from bread.runtime import postgres
+
+        postgres.PATIENCE = patience
     bread = Bread(
         agents=agents,
         store=SPEC["store"],

@@ -14,11 +14,14 @@ import pytest
 from bread.runtime.postgres_sql import PostgresCursor
 from bread.runtime.sql import Cursor
 from postgres import store_at
+from support import trials
 
 KINDS = ("sqlite", "postgres")
 # What is about a file and its locks by nature, and has no other side.
 ON_FILES = pytest.mark.parametrize("shared", ["sqlite"], indirect=True)
 ON_SERVERS = pytest.mark.parametrize("shared", ["postgres"], indirect=True)
+# What is decided before a store is asked: on PostgreSQL, too, where there is time for it.
+AT_LEISURE = pytest.mark.parametrize("shared", KINDS if trials(1, 20) > 1 else KINDS[:1], indirect=True)
 
 
 class Shared(Protocol):
@@ -140,6 +143,16 @@ class PostgresSchema:
 
     def _connect(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self.url, autocommit=True)
+
+
+def trials_on(shared: Shared, quick: int, soak: int) -> int:
+    """As `trials`; half as many on PostgreSQL where time is short, since most of what happens is the same."""
+    return trials(quick if shared.kind == "sqlite" else (quick + 1) // 2, soak)
+
+
+def beats_of(shared: Shared) -> dict[str, Any]:
+    """Options for a Bread that has to see at once that another process is gone."""
+    return {"heartbeat": tuple(shared.spec["heartbeat"])} if "heartbeat" in shared.spec else {}
 
 
 def shared_at(kind: str, folder: Path) -> Shared:

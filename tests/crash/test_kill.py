@@ -16,6 +16,7 @@ import pytest
 from bread.domain.run_events import ModelResponded, Resumed, ToolCalled, ToolReturned
 from bread.domain.run_state import RunState
 from crash.processes import Child, Died, Log, Processes
+from crash.stores import AT_LEISURE, KINDS
 from support import trials
 
 RUN, SESSION = "run_shop", "s1"
@@ -53,6 +54,8 @@ QUICK = [
     *(("in_tool", n) for n in (2, 4)),
     *(("tool_done", n) for n in (1, 2, 3)),
 ]
+# On PostgreSQL: around commits, and one point of each other kind.
+QUICK_TOO = [*QUICK[:1], ("appended", 8), ("committed", 1), ("committed", 6), ("model_done", 3), ("in_tool", 2)]
 ALL = trials(1, 20) > 1
 
 
@@ -191,7 +194,11 @@ def test_an_unharmed_run_passes_each_point_as_often_as_is_killed_there(processes
     processes.assert_quiet()
 
 
-@pytest.mark.parametrize(("point", "n"), POINTS if ALL else QUICK)
+@pytest.mark.parametrize(
+    ("shared", "point", "n"),
+    [(kind, *point) for kind in KINDS for point in (POINTS if ALL else QUICK if kind == "sqlite" else QUICK_TOO)],
+    indirect=["shared"],
+)
 def test_killed_anywhere_a_run_goes_on_to_its_end(processes: Processes, point: str, n: int) -> None:
     """B44, B48, B67, C18, C35, C56: SIGKILL at each commit, in each tool, in each model call and at the suspension."""
     story = Story(processes, stubborn=n % 2 == 0)
@@ -202,6 +209,7 @@ def test_killed_anywhere_a_run_goes_on_to_its_end(processes: Processes, point: s
     processes.assert_quiet()
 
 
+@AT_LEISURE
 @pytest.mark.parametrize("moment", ["start", "question", "input", "approval"])
 def test_what_was_acknowledged_outlives_a_kill_right_then(processes: Processes, moment: str) -> None:
     """B44, B67, C19, C49: killed the moment a caller was told that the run started, asks, or has taken an answer."""

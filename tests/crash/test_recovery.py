@@ -12,6 +12,7 @@ from bread.domain.checkpoint import CheckpointClaimed
 from bread.domain.events import Erased
 from bread.domain.run_events import ModelResponded, RunFailed, RunTaken
 from crash.processes import Child, Died, Processes, Refusal
+from crash.stores import AT_LEISURE
 from support import trials
 
 IN_MODEL = {
@@ -151,6 +152,7 @@ def test_suspended_on_one_process_answered_on_another(processes: Processes) -> N
 # --- clean shutdown ---------------------------------------------------------------------------------------------------
 
 
+@AT_LEISURE
 @pytest.mark.parametrize("inside", ["model", "tool"])
 def test_a_clean_shutdown_gives_runs_back(processes: Processes, inside: str) -> None:
     """B48: a model call is cut off, a tool that ends in time keeps its outcome; then the run is anybody's, at once."""
@@ -177,6 +179,7 @@ def test_a_clean_shutdown_gives_runs_back(processes: Processes, inside: str) -> 
     processes.assert_quiet()
 
 
+@AT_LEISURE
 def test_a_shutdown_that_cannot_wait_for_a_tool_leaves_it_in_doubt(processes: Processes) -> None:
     """B48, B67: a tool that outlasts the grace is cut off; the next process asks what became of it."""
     first = processes.child(grace=0.0)
@@ -281,6 +284,7 @@ def test_two_processes_recover_a_continuation_and_the_tool_is_not_repeated(proce
     processes.assert_quiet()
 
 
+@AT_LEISURE
 @pytest.mark.parametrize("point", ["tool_start", "in_tool"])
 def test_an_approved_idempotent_tool_is_retried_as_it_was_approved(processes: Processes, point: str) -> None:
     """B36, B67: killed just before or in it; called again with the same key, arguments and approver."""
@@ -308,6 +312,7 @@ def test_an_approved_idempotent_tool_is_retried_as_it_was_approved(processes: Pr
 # --- the provider fails after the claim -------------------------------------------------------------------------------
 
 
+@AT_LEISURE
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_provider_that_fails_after_the_claim_costs_no_answer_and_no_second_tool(
     processes: Processes, killed: bool

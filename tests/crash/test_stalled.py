@@ -191,6 +191,28 @@ def test_a_process_that_stood_still_for_too_long_begins_nothing_more(processes: 
     assert "may have counted as dead" in first.complaints()
 
 
+@ON_SERVERS
+def test_a_process_that_has_come_back_keeps_what_it_begins(processes: Processes) -> None:
+    """B67, C56: others looked when it counted as dead, and look again in half a minute: nothing is taken from it."""
+    first = stalled_in(processes, IN_MODEL, "running")
+    second = processes.child(heartbeat=[30.0, 60.0])
+    second.wait_for("at_gate", run=RUN)
+    first.call("wake")
+    for n in range(3):
+        first.call("start", script=IN_TOOL, run=f"run_mine_{n}")
+        first.wait_for("at_gate", run=f"run_mine_{n}")
+        # Whoever hears of a commit looks at what is idle. All that it finds there is under way.
+        second.call("start", script={"turns": [[{"say": "Mine."}]]}, run=f"run_other_{n}")
+        assert second.call("rest", run=f"run_other_{n}")["status"] == "completed"
+    first.call("let", gate="s")
+    for n in range(3):
+        assert first.call("seen", run=f"run_mine_{n}")[-1]["type"] == "agent:run:end"
+    log = processes.log
+    log.assert_sound()
+    assert [log.takers(f"run_mine_{n}") for n in range(3)] == [[]] * 3
+    assert [log.doubts(f"run_mine_{n}") for n in range(3)] == [[]] * 3
+
+
 def test_a_tool_is_not_repeated_when_the_run_was_deleted_meanwhile(processes: Processes) -> None:
     """B77: another process deletes the session while a tool executes; the tool is not run again."""
     first = processes.child(deaf=True)

@@ -9,6 +9,7 @@ import pytest
 
 from bread.transport.codec import pack, unpack
 from crash.processes import Child, Processes, Refusal
+from crash.stores import AT_LEISURE
 
 UNHEARD = "run.of_the_future"
 ASKS = {"turns": [[{"say": "May I? "}, {"call": "human_question", "args": {"what": "q"}}], [{"say": "Done."}]]}
@@ -113,6 +114,7 @@ def test_an_unknown_event_is_appended_while_a_tool_of_the_run_executes(processes
     processes.assert_quiet(first)
 
 
+@AT_LEISURE
 def test_a_suspended_run_with_an_unknown_event_keeps_its_question(processes: Processes) -> None:
     """C37, EVENT_UNKNOWN: an answer is refused with that code and not lost in silence; a newer process takes it."""
     first = processes.child()
@@ -129,6 +131,7 @@ def test_a_suspended_run_with_an_unknown_event_keeps_its_question(processes: Pro
     processes.assert_quiet(first)
 
 
+@AT_LEISURE
 def test_an_unknown_event_of_an_earlier_run_stops_the_next_one_and_does_not_fail_it(processes: Processes) -> None:
     """C37, EVENT_UNKNOWN: the history cannot be read here, so the run waits for who can; nothing piles up."""
     first = processes.child()
@@ -147,6 +150,7 @@ def test_an_unknown_event_of_an_earlier_run_stops_the_next_one_and_does_not_fail
     processes.assert_quiet(first)
 
 
+@AT_LEISURE
 def test_a_deadline_of_a_run_with_an_unknown_event_holds_up_no_other(processes: Processes) -> None:
     """C37, C59: questions expire although one whose deadline was earlier belongs to a run that cannot be read."""
     first = processes.child(clock=1000)

@@ -18,10 +18,11 @@ from .agents import storyteller
 class Child:
     """The process of its `Bread`."""
 
-    def __init__(self, store: str, name: str) -> None:
+    def __init__(self, name: str, worker: str, store: str, **options: Any) -> None:
         self._text_left: int | None = None
         self._readers: dict[int, asyncio.Task[None]] = {}
-        self.bread = Bread(agents=[storyteller(name, self._pace)], store=store, fault=self._fault)
+        self.bread = Bread(agents=[storyteller(name, self._pace)], store=store, fault=self._fault, **options)
+        self.bread.worker = worker
 
     async def _pace(self) -> None:
         await self.bread.list_runs(limit=1)  # as long as a read takes: others get their turn between two pieces
@@ -64,8 +65,8 @@ def say(line: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-async def main(store: str, name: str) -> None:
-    child = Child(store, name)
+async def main(name: str, worker: str, spec: str) -> None:
+    child = Child(name, worker, **json.loads(spec))
     commands = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
     async with child.bread:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from bread import Bread
+from bread.runtime.ids import short_id
+from crash.stores import Shared
 
 from .clients import Client, Wire
 
@@ -48,8 +50,8 @@ class Here:
 class There:
     """A child process. Whatever it has written down whole has reached the client, also when it is killed then."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+    def __init__(self, process: asyncio.subprocess.Process, shared: Shared, worker: str) -> None:
+        self._process, self._shared, self._worker = process, shared, worker
         self._connections = count(1)
         self._inboxes: dict[int, asyncio.Queue[Wire]] = {}
         self._said: dict[str, asyncio.Future[Any]] = {}
@@ -110,6 +112,8 @@ class There:
             waiting.set_result(None)
         for inbox in self._inboxes.values():
             inbox.put_nowait({"over": "lost"})
+        await self._process.wait()
+        await asyncio.to_thread(self._shared.is_gone, self._worker)
 
     async def died(self) -> int:
         """The exit code, once it is dead and all that it said was heard."""
@@ -125,20 +129,22 @@ class There:
 
 
 @asynccontextmanager
-async def child(store: str, name: str) -> AsyncIterator[There]:
+async def child(shared: Shared, name: str) -> AsyncIterator[There]:
     """A process that executes on a store, ready."""
+    worker = short_id("w")
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "observers.child",
-        store,
         name,
+        worker,
+        json.dumps({"store": shared.url, **shared.spec}),
         cwd=TESTS,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=2**24,
     )
-    there = There(process)
+    there = There(process, shared, worker)
     try:
         assert await there.hears("ready"), "the process did not start"
         yield there

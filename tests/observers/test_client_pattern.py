@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from bread import Agent, AnyCrumb, Bread, define_agent
 from bread.testing import ScriptedModel, call, text
+from crash.stores import Shared
 from support import read
 
 from .agents import fetch, sign, speech
@@ -114,10 +114,12 @@ async def test_b133_a_passive_stream_beside_the_loop_shows_the_same(open_bread: 
             assert durable(client.crumbs) == [c for c in durable(passive.crumbs) if first <= c["seq"] <= last]
 
 
-async def test_b133_b66_the_loop_of_one_process_over_answers_through_another(tmp_path: Path) -> None:
+async def test_b133_b66_the_loop_of_one_process_over_answers_through_another(shared: Shared) -> None:
     """Read here, answered there: each stream is whole on its own, whichever process it was opened in."""
-    store = f"sqlite:///{tmp_path}/bread.db"
-    async with Bread(agents=[asker()], store=store) as here, Bread(agents=[asker()], store=store) as there:
+    async with (
+        Bread(agents=[asker()], store=shared.url) as here,
+        Bread(agents=[asker()], store=shared.url) as there,
+    ):
         streams, run = Streams(there), here.run("asker", "go")
         await streams.read(run)
         await expect_all(here, run.run_id, streams.clients)

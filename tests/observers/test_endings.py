@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +21,7 @@ from bread.runtime.observer import Observer
 from bread.testing import ScriptedModel, call, fail, pause, text
 from bread.transport.cursor import Cursor, parse_cursor
 from bread.transport.local import HintFrame, LocalHub
+from crash.stores import Shared
 from support import read, said, types
 
 from .agents import sign, speech
@@ -219,7 +219,7 @@ async def test_b75_b77_c60_deleting_the_session_ends_the_streams(
 
 @pytest.mark.parametrize("pending", [True, False], ids=["suspended", "in mid-turn"])
 async def test_b66_b75_b77_deleting_the_session_in_another_process_ends_the_streams(
-    tmp_path: Path, pending: bool
+    shared: Shared, pending: bool
 ) -> None:
     never = asyncio.Event()
     turn = [text("One moment "), call("human_sign")] if pending else [call("tool_slow")]
@@ -229,8 +229,7 @@ async def test_b66_b75_b77_deleting_the_session_in_another_process_ends_the_stre
         await never.wait()
 
     helper = agent(turn, tools=[sign, slow])
-    store = f"sqlite:///{tmp_path}/bread.db"
-    async with Bread(agents=[helper], store=store) as one, Bread(store=store, executes=False) as other:
+    async with Bread(agents=[helper], store=shared.url) as one, Bread(store=shared.url, executes=False) as other:
         run_id = await one.start("worker", "go", session="s1")
         watcher = Client()
         reading = aiter(other.observe(run_id))

@@ -25,6 +25,7 @@ from bread import (
 from bread.domain.ports import Logged
 from bread.runtime import listeners
 from bread.testing import ScriptedModel, call, fail, pause, text
+from crash.stores import Shared
 from support import read
 
 from .agents import fetch, sign
@@ -338,11 +339,11 @@ async def test_a17_b77_c60_a_session_that_is_deleted_behind_the_end_of_its_run_i
     ]
 
 
-# --- two processes on one file ----------------------------------------------------------------------------------------
+# --- two processes on one store ---------------------------------------------------------------------------------------
 
 
 class HeldTail:
-    """What a process hears of others, held back: the moment between their commit and the next look at the file."""
+    """What a process hears of others, held back: the moment between their commit and the next look at the store."""
 
     def __init__(self, bread: Bread) -> None:
         self._journal = bread._running().journal
@@ -366,19 +367,18 @@ class HeldTail:
 
 
 @asynccontextmanager
-async def two(path: Path, *agents: Agent, executing: Agent | None = None) -> AsyncIterator[tuple[Bread, Bread]]:
-    """A process that executes, and one that only answers, on one SQLite file."""
-    store = f"sqlite:///{path}/bread.db"
+async def two(shared: Shared, *agents: Agent, executing: Agent | None = None) -> AsyncIterator[tuple[Bread, Bread]]:
+    """A process that executes, and one that only answers, on one store."""
     async with (
-        Bread(agents=agents, store=store, backoff=(0.01,)) as worker,
-        Bread(agents=agents, store=store, executes=False) as desk,
+        Bread(agents=agents, store=shared.url, backoff=(0.01,)) as worker,
+        Bread(agents=agents, store=shared.url, executes=False) as desk,
     ):
         yield worker, desk
 
 
-async def test_a17_b66_listeners_hear_what_another_process_executes(tmp_path: Path) -> None:
+async def test_a17_b66_listeners_hear_what_another_process_executes(shared: Shared) -> None:
     heard = Heard()
-    async with two(tmp_path, everything()) as (worker, desk):
+    async with two(shared, everything()) as (worker, desk):
         desk.on("crumb", heard)
         run_id = await live_through(worker, worker.run("worker", "go"))
         await heard.last()
@@ -386,10 +386,10 @@ async def test_a17_b66_listeners_hear_what_another_process_executes(tmp_path: Pa
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["heard before", "never heard of"])
-async def test_a17_b122_an_own_commit_ahead_of_foreign_ones_leaves_no_gap(tmp_path: Path, known: bool) -> None:
+async def test_a17_b122_an_own_commit_ahead_of_foreign_ones_leaves_no_gap(shared: Shared, known: bool) -> None:
     """An answer of another process is in the store, and this one takes the run before its tail has told it so."""
     heard = Heard()
-    async with two(tmp_path, agent([call("human_sign")], [text("Thank you.")])) as (worker, desk):
+    async with two(shared, agent([call("human_sign")], [text("Thank you.")])) as (worker, desk):
         if known:
             worker.on("crumb", heard)
         run = worker.run("worker", "go")
@@ -423,7 +423,7 @@ async def another_run(bread: Bread, heard: Heard) -> None:
     await bread._listeners.drain(10)
 
 
-async def test_a17_b122_foreign_commits_that_are_told_late_are_not_heard_twice(tmp_path: Path) -> None:
+async def test_a17_b122_foreign_commits_that_are_told_late_are_not_heard_twice(shared: Shared) -> None:
     """The run is over, here, before this process is told of the answer of another one that it has executed."""
     gate, heard = asyncio.Event(), Heard()
 
@@ -434,7 +434,7 @@ async def test_a17_b122_foreign_commits_that_are_told_late_are_not_heard_twice(t
 
     model = ScriptedModel([[call("human_sign"), call("tool_slow")], [text("Both.")]])
     helper = define_agent("worker", model=model, tools=[sign, slow])
-    async with two(tmp_path, helper) as (worker, desk):
+    async with two(shared, helper) as (worker, desk):
         worker.on("crumb", heard)
         run_id = await worker.start("worker", "go")
         await heard.until(lambda crumbs: any(c["type"] == "tool:call" for c in crumbs))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Sequence
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from bread import Bread
 from bread.projections.render import RunInfo
+from crash.stores import Shared, beats_of
 from support import trials
 
 from .agents import storyteller
@@ -63,20 +63,19 @@ async def at_rest(bread: Bread, runs: Sequence[str]) -> list[str]:
 
 @pytest.mark.parametrize("seed", range(trials(1, 8)))
 async def test_b130_b123_b124_b66_c53_observers_that_come_and_go_miss_nothing_and_see_nothing_twice(
-    tmp_path: Path, seed: int
+    shared: Shared, seed: int
 ) -> None:
     random = Random(seed)
-    store = f"sqlite:///{tmp_path}/bread.db"
     crowd = Crowd(random)
 
     async def pace() -> None:
         await desk.list_runs(limit=1)
 
     async with (
-        Bread(store=store, executes=False) as desk,
-        Bread(agents=[storyteller("here", pace)], store=store) as worker,
-        child(store, "first") as first,
-        child(store, "second") as second,
+        Bread(store=shared.url, executes=False) as desk,
+        Bread(agents=[storyteller("here", pace)], store=shared.url, **beats_of(shared)) as worker,
+        child(shared, "first") as first,
+        child(shared, "second") as second,
     ):
         crowd.hosts = [Here(desk), Here(worker), first, first, second]
         runs = [await first.ask("start", "started") for _ in range(RUNS)]

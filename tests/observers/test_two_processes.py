@@ -1,11 +1,9 @@
-"""Processes that share nothing but a SQLite file hear each other."""
+"""Processes that share nothing but a store hear each other."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-import sqlite3
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +12,7 @@ from bread import Bread, BreadError, define_agent
 from bread.projections.render import RunInfo
 from bread.runtime.tail import TAIL_PAGE
 from bread.testing import ScriptedModel, call, pause, text
+from crash.stores import Shared, beats_of
 from support import read
 
 from .agents import fetch, sign, speech, storyteller
@@ -33,11 +32,10 @@ async def expect_whole(bread: Bread, run_id: str, *clients: Client) -> None:
 
 
 async def test_b66_a_stream_of_one_process_shows_what_another_one_executes_over_its_suspensions(
-    tmp_path: Path,
+    shared: Shared,
 ) -> None:
     """Another process executes and is asked; this one only watches, and answers. Its one stream shows all of it."""
-    store = f"sqlite:///{tmp_path}/bread.db"
-    async with Bread(store=store, executes=False) as watching, child(store, "first") as first:
+    async with Bread(store=shared.url, executes=False) as watching, child(shared, "first") as first:
         run_id = await first.ask("start", "started")
         client, through = Client(), 0
         async for crumb in watching.observe(run_id):
@@ -55,9 +53,11 @@ async def test_b66_a_stream_of_one_process_shows_what_another_one_executes_over_
         assert watching.worker not in performing
 
 
-async def test_b66_b130_a_client_in_another_process_sees_what_this_one_executes(tmp_path: Path) -> None:
-    store = f"sqlite:///{tmp_path}/bread.db"
-    async with Bread(agents=[storyteller("here", no_pace)], store=store) as worker, child(store, "other") as other:
+async def test_b66_b130_a_client_in_another_process_sees_what_this_one_executes(shared: Shared) -> None:
+    async with (
+        Bread(agents=[storyteller("here", no_pace)], store=shared.url) as worker,
+        child(shared, "other") as other,
+    ):
         run_id = await worker.start("storyteller", "go")
         client = Client()
         following = asyncio.create_task(other.observe(client, run_id, quota=10**6))
@@ -68,11 +68,10 @@ async def test_b66_b130_a_client_in_another_process_sees_what_this_one_executes(
         await expect_whole(worker, run_id, client)
 
 
-async def test_b124_b130_b67_c53_text_that_a_killed_process_had_shown_is_reset_by_the_next_one(tmp_path: Path) -> None:
+async def test_b124_b130_b67_c53_text_that_a_killed_process_had_shown_is_reset_by_the_next_one(shared: Shared) -> None:
     """A client of a process that dies in mid-turn comes back to another one with the cursor of half a sentence."""
-    store = f"sqlite:///{tmp_path}/bread.db"
-    async with Bread(agents=[storyteller("here", no_pace)], store=store) as worker:
-        async with child(store, "doomed") as doomed:
+    async with Bread(agents=[storyteller("here", no_pace)], store=shared.url, **beats_of(shared)) as worker:
+        async with child(shared, "doomed") as doomed:
             doomed.tell("crash", after=40)
             run_id = await doomed.ask("start", "started")
             client = Client()
@@ -95,15 +94,14 @@ async def test_b124_b130_b67_c53_text_that_a_killed_process_had_shown_is_reset_b
         assert durable(fresh.crumbs) == durable(client.crumbs)
 
 
-async def test_b130_b124_a_live_cursor_is_good_in_the_other_process_and_back(tmp_path: Path) -> None:
+async def test_b130_b124_a_live_cursor_is_good_in_the_other_process_and_back(shared: Shared) -> None:
     """Half of the text here; nothing more of it there, where it is not heard; and the rest here again."""
     gates = [asyncio.Event() for _ in range(3)]
     parts: list[Any] = []
     for number, gate in enumerate(gates):
         parts += [text(speech(5, number)), pause(gate.wait)]
-    store = f"sqlite:///{tmp_path}/bread.db"
     agent = define_agent("worker", model=ScriptedModel([[*parts, text("The end.")]]))
-    async with Bread(agents=[agent], store=store) as here, Bread(store=store, executes=False) as there:
+    async with Bread(agents=[agent], store=shared.url) as here, Bread(store=shared.url, executes=False) as there:
         run_id = await here.start("worker", "go")
         client = Client()
         for number in range(2):
@@ -126,12 +124,11 @@ async def test_b130_b124_a_live_cursor_is_good_in_the_other_process_and_back(tmp
         assert elsewhere.crumbs[-2]["type"] == "text:delta"  # the rest of the turn, in one piece, from the log
 
 
-async def test_b66_more_events_than_a_page_of_the_tail_are_all_heard(tmp_path: Path) -> None:
-    """One commit after the other, faster than the other process looks at the file."""
-    store = f"sqlite:///{tmp_path}/bread.db"
+async def test_b66_more_events_than_a_page_of_the_tail_are_all_heard(shared: Shared) -> None:
+    """One commit after the other, faster than the other process looks at the store."""
     turns = [[call("tool_fetch") for _ in range(20)] for _ in range(TAIL_PAGE // 40 + 2)]
     agent = define_agent("worker", model=ScriptedModel([*turns, [text("Done.")]]), tools=[fetch], max_steps=100)
-    async with Bread(agents=[agent], store=store) as here, Bread(store=store, executes=False) as there:
+    async with Bread(agents=[agent], store=shared.url) as here, Bread(store=shared.url, executes=False) as there:
         run_id = await here.start("worker", "go")
         client = Client()
         await client.follow(there, run_id)
@@ -140,12 +137,11 @@ async def test_b66_more_events_than_a_page_of_the_tail_are_all_heard(tmp_path: P
 
 
 async def test_b123_c37_a_process_is_not_deaf_after_events_that_it_cannot_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    shared: Shared, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A newer release writes to the same file: its run is left alone, loudly, and all others are heard as before."""
-    store = f"sqlite:///{tmp_path}/bread.db"
+    """A newer release writes to the same store: its run is left alone, loudly, and all others are heard as before."""
     agent = define_agent("worker", model=ScriptedModel([[call("human_sign")], [text("Done.")]]), tools=[sign])
-    async with Bread(agents=[agent], store=store) as here, Bread(store=store, executes=False) as there:
+    async with Bread(agents=[agent], store=shared.url) as here, Bread(store=shared.url, executes=False) as there:
         run = here.run("worker", "go")
         asked = next(crumb for crumb in await read(run) if crumb.type == "human:required")
         heard = Client()
@@ -154,7 +150,7 @@ async def test_b123_c37_a_process_is_not_deaf_after_events_that_it_cannot_read(
         strange = here.run("worker", "go")
         await read(strange)
         (checkpoint,) = (await here.get_run(strange.run_id)).checkpoints
-        with sqlite3.connect(tmp_path / "bread.db") as newer:
+        with shared.write() as newer:
             for name in ("checkpoint.opened", "run.question_asked", "run.parked"):
                 # A later version of the question, and events of today's that point to it, as that release writes them.
                 version = 9 if name == "checkpoint.opened" else 1
@@ -167,7 +163,6 @@ async def test_b123_c37_a_process_is_not_deaf_after_events_that_it_cannot_read(
             newer.execute(
                 "UPDATE stored_events SET topic = 'checkpoint.opened@9' WHERE originator_id = ?", (checkpoint,)
             )
-        newer.close()
         with pytest.raises(BreadError, match="EVENT_UNKNOWN"):
             await read(there.observe(strange.run_id))
 

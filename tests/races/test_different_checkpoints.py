@@ -13,6 +13,7 @@ from bread.domain.messages import ToolMessage
 from bread.domain.run_events import ModelResponded, Resumed, RunTaken, ToolCalled, ToolReturned
 from bread.testing import ScriptedModel, call, text
 from crash.processes import Processes
+from crash.stores import trials_on
 from races.door import WON, Door
 from support import trials
 
@@ -100,7 +101,7 @@ def test_from_several_processes_all_win(processes: Processes, ends: str) -> None
     owner, *others = processes.several(4)
     asks = [{"call": "human_question", "args": {"what": f"q{n}"}} for n in range(6)]
     approvals = [{"call": "tool_refund", "args": {"what": f"r{n}"}} for n in range(6)]
-    count = trials(3, 20)
+    count = trials_on(processes.shared, 3, 20)
     for trial in range(count):
         run, door = f"run_{trial}", f"door {trial}"
         slow = {"call": "tool_slow", "args": {"what": "s", "door": door}}

@@ -15,6 +15,7 @@ from bread.domain.events import JsonValue
 from bread.domain.run_events import RunTaken
 from bread.testing import ScriptedModel, call, text
 from crash.processes import Child, Processes
+from crash.stores import trials_on
 from races.door import LOST, WON, Door, outcome
 from support import Mode, read, trials
 
@@ -123,7 +124,7 @@ def test_of_four_processes_with_thirteen_answers_each_one_wins(processes: Proces
             [{"say": "Done."}],
         ]
     }
-    count = trials(5, 20)
+    count = trials_on(processes.shared, 5, 20)
     for trial in range(count):
         run, asker = f"run_{trial}", children[trial % 4]
         asker.call("start", script=script, run=run, session=run)

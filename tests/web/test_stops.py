@@ -12,15 +12,22 @@ from typing import Any
 import httpx2
 import pytest
 
+from crash.stores import KINDS, Shared, shared_at
 from support import trials
 from web.conftest import Served
 from web.kit import events, run, said, types, watched
 
 
+@pytest.fixture(params=KINDS)
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Shared:
+    """A store of its own, of each kind that several processes can share."""
+    return shared_at(request.param, tmp_path)
+
+
 @pytest.fixture
-def servers(tmp_path: Path) -> Iterator[list[Served]]:
+def servers(shared: Shared) -> Iterator[list[Served]]:
     """Servers of one store; who is left at the end is killed."""
-    found: list[Served] = [Served(f"sqlite:///{tmp_path}/bread.db")]
+    found: list[Served] = [Served(shared.url)]
     yield found
     for server in found:
         server.kill()
@@ -87,8 +94,19 @@ async def test_a_server_stops_in_seconds_with_open_streams(servers: list[Served]
         assert said(await watched(client, slow)) == "Wait. Done."
 
 
+def kill(server: Served, shared: Shared) -> None:
+    """SIGKILL, and the time has passed until others take that for its death."""
+    server.kill()
+    if shared.kind == "postgres":
+        with shared.read() as cursor:
+            cursor.execute("SELECT worker FROM bread_workers")
+            workers = cursor.fetchall()
+        for [worker] in workers:
+            shared.is_gone(worker)
+
+
 async def test_observers_miss_nothing_while_servers_are_killed(
-    servers: list[Served], record_property: Callable[[str, object], None]
+    servers: list[Served], shared: Shared, record_property: Callable[[str, object], None]
 ) -> None:
     """B135, B130, B150, C53: dropped at random, each comes back with its last id; two SIGKILLs meanwhile: 0 gaps, 0
     duplicates, the same text."""
@@ -130,7 +148,7 @@ async def test_observers_miss_nothing_while_servers_are_killed(
         for count in some:
             await count.reached.wait()
             alive.clear()
-            servers[-1].kill()
+            await asyncio.to_thread(kill, servers[-1], shared)
             servers.append(await asyncio.to_thread(Served, servers[0].store))
             alive.set()
         async with calling(servers[-1]) as client:
