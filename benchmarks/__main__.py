@@ -19,10 +19,11 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from bread import Bread, define_agent, define_human_tool, define_tool
+from bread import Bread, define_agent, define_tool
 from bread.testing import ScriptedModel, call, text
 
 from . import compositions, providers, served, shared
+from .asking import approve, ask, asker, cycle
 
 CYCLES = 300
 CONCURRENT = 32
@@ -43,8 +44,6 @@ def milliseconds(seconds: float) -> str:
 
 # --- agents -----------------------------------------------------------------------------------------------------------
 
-approve = define_human_tool("approve", {"type": "object", "properties": {"url": {"type": "string"}}})
-
 
 @define_tool
 async def fetch(number: int) -> str:
@@ -52,11 +51,6 @@ async def fetch(number: int) -> str:
     return f"{number:04}" + "x" * 996
 
 
-asker = define_agent(
-    "asker",
-    model=ScriptedModel([[text("May I? "), call("human_approve", {"url": "https://x.test"})], [text("Done.")]]),
-    tools=[approve],
-)
 worker = define_agent(
     "worker",
     model=ScriptedModel(
@@ -65,18 +59,6 @@ worker = define_agent(
     tools=[approve, fetch],
     max_steps=100,
 )
-
-
-async def ask(bread: Bread, agent: str) -> str:
-    """Run an agent to its question."""
-    async for crumb in bread.run(agent, "go"):
-        if crumb.type == "human:required":
-            return crumb.checkpoint_id
-    raise RuntimeError("the run asked nothing")
-
-
-async def cycle(bread: Bread, agent: str = "asker") -> None:
-    await bread.resume(await ask(bread, agent), {"yes": True}, author="bench")
 
 
 # --- what is measured -------------------------------------------------------------------------------------------------

@@ -9,19 +9,15 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from bread import Bread, RunSuspended, Supervisor, define_agent, define_human_tool, parallel
+from bread import Bread, RunSuspended, Supervisor, define_agent, parallel
 from bread.testing import ScriptedModel, call, pause, text
+
+from .asking import asker
 
 CYCLES = 200
 SIBLINGS = 100
 BRANCHES = (2, 8, 32)
 
-approve = define_human_tool("approve", {"type": "object", "properties": {"url": {"type": "string"}}})
-asker = define_agent(
-    "asker",
-    model=ScriptedModel([[text("May I? "), call("human_approve", {"url": "https://x.test"})], [text("Done.")]]),
-    tools=[approve],
-)
 boss = define_agent(
     "boss",
     model=ScriptedModel([[call("core_delegate", {"agentId": "asker", "input": "go"})], [text("Done.")]]),

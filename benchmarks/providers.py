@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bread import Bread, define_agent, define_human_tool, define_model
-from bread.testing import ScriptedModel, call, text
+from bread import Bread, define_agent, define_model
+from bread.testing import ScriptedModel, text
+
+from .asking import ASKS, approve
 
 CYCLES = 200
 STUB = Path(__file__).parent.parent / "tests" / "models" / "stub.py"
@@ -23,8 +25,7 @@ IMPORTS = {
     "bread --help": "import sys; sys.argv = ['bread', '--help']; from bread.runtime.cli import main; main()",
     "the model layer, with OpenAI's client": "import bread.runtime.model_layer, pydantic_ai.models.openai",
 }
-approve = define_human_tool("approve", {"type": "object", "properties": {"url": {"type": "string"}}})
-SCRIPT: list[Any] = [[text("May I? "), call("human_approve", {"url": "https://x.test"})], [text("word " * 20)]]
+SCRIPT: list[Any] = [ASKS, [text("word " * 20)]]
 
 
 @contextmanager

@@ -15,16 +15,16 @@ from typing import Any
 
 import httpx2
 
-from bread import Bread, define_agent, define_human_tool, define_tool
+from bread import Bread, define_agent, define_tool
 from bread.testing import ScriptedModel, call, text
+
+from .asking import asker
 
 CYCLES = 150
 CONCURRENT = 32
 PACE = 0.2  # seconds between two steps; a step is two crumbs
 STEPS = 25
 OBSERVERS = (100, 400)
-
-approve = define_human_tool("approve", {"type": "object", "properties": {"url": {"type": "string"}}})
 
 
 @define_tool
@@ -34,11 +34,7 @@ async def step(number: int) -> int:
 
 
 AGENTS = [
-    define_agent(
-        "asker",
-        model=ScriptedModel([[text("May I? "), call("human_approve", {"url": "https://x.test"})], [text("Done.")]]),
-        tools=[approve],
-    ),
+    asker,
     define_agent(
         "walker",
         model=ScriptedModel([*([call("tool_step", {"number": n})] for n in range(STEPS)), [text("Done.")]]),

@@ -15,9 +15,11 @@ from typing import Any
 
 import psycopg
 
-from bread import Bread, define_agent, define_human_tool, define_tool
+from bread import Bread, define_agent, define_tool
 from bread.runtime.servers import PostgresServer
 from bread.testing import ScriptedModel, call, text
+
+from .asking import asker, cycle
 
 CYCLES = 200
 CONCURRENT = 32
@@ -27,8 +29,6 @@ OBSERVED = 20
 STEPS = 6
 PACE = 0.5  # seconds between two steps of a run that is observed
 
-approve = define_human_tool("approve", {"type": "object", "properties": {"url": {"type": "string"}}})
-
 
 @define_tool
 async def step(number: int) -> int:
@@ -36,23 +36,12 @@ async def step(number: int) -> int:
     return number
 
 
-asker = define_agent(
-    "asker",
-    model=ScriptedModel([[text("May I? "), call("human_approve", {"url": "https://x.test"})], [text("Done.")]]),
-    tools=[approve],
-)
 walker = define_agent(
     "walker",
     model=ScriptedModel([*([call("tool_step", {"number": n})] for n in range(STEPS)), [text("Done.")]]),
     tools=[step],
     max_steps=100,
 )
-
-
-async def cycle(bread: Bread) -> None:
-    async for crumb in bread.run("asker", "go"):
-        if crumb.type == "human:required":
-            await bread.resume(crumb.checkpoint_id, {"yes": True}, author="bench")
 
 
 def floor(url: str) -> float:

@@ -214,7 +214,7 @@ META = {
     "cause": "the `command_id` of the command that brought it about, if the caller gave one",
     "worker": "the process that wrote it",
     "tenant": "whose it is; absent for `default`",
-    "traceparent": "the trace of the caller (W3C), if there is one",
+    "traceparent": "the trace context (W3C) in which it came about, if there is one",
 }
 
 

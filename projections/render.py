@@ -90,6 +90,19 @@ class RunInfo:
         """The run's place in its tree: the slots on the way from the root."""
         return tuple(link.slot for link in self.links)
 
+    def common(self, seq: int, cursor: str, timestamp: datetime) -> dict[str, Any]:
+        """The fields that every crumb of the run has."""
+        return {
+            "seq": seq,
+            "cursor": cursor,
+            "run_id": self.run_id,
+            "root_run_id": self.root,
+            "agent_id": self.agent,
+            "session_id": self.session,
+            "path": self.path,
+            "timestamp": timestamp,
+        }
+
     def below(self, view: str) -> tuple[Link, ...] | None:
         """The links from the run `view` down to this one; None if it is not in the subtree of `view`."""
         if view == self.root:
@@ -155,16 +168,7 @@ def run_of(entry: Logged) -> str | None:
 def crumb_of(entry: Logged, info: RunInfo, cursor: str) -> Crumb | None:
     """The crumb of a log entry, or None for an event that shows nothing."""
     recorded, event = entry.recorded, entry.recorded.event
-    common: dict[str, Any] = {
-        "seq": recorded.meta.seq,
-        "cursor": cursor,
-        "run_id": info.run_id,
-        "root_run_id": info.root,
-        "agent_id": info.agent,
-        "session_id": info.session,
-        "path": info.path,
-        "timestamp": moment(recorded.meta.at),
-    }
+    common = info.common(recorded.meta.seq, cursor, moment(recorded.meta.at))
     match event:
         case RunStarted():
             return RunStart(**common, input=event.input, skill=event.skill)

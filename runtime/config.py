@@ -97,10 +97,10 @@ class Config(BaseSettings):
         except InvalidInput as error:
             raise ValueError(error.message.partition(": ")[2]) from None
 
-    def transport(self) -> Transport | None:
-        """What the settings of NATS name; None without any."""
+    def transport(self, nats: str | None = None) -> Transport | None:
+        """What the settings of NATS name, or `nats` in place of their URL; None without any."""
         password = self.nats_password.get_secret_value() if self.nats_password else None
-        return bus_of(self.nats, password, self.nats_creds)
+        return bus_of(nats or self.nats, password, self.nats_creds)
 
     @field_validator("entrypoints", "cors", mode="before")
     @classmethod

@@ -112,8 +112,6 @@ class Engine:
         if self.executes:
             await self._sweep()
             self.spawn(self._sweep_forever(), "sweep")
-            if self.relay is not None:
-                self.spawn(self._publish_what_others_left(self.relay), "publish what others left")
 
     async def close(self, grace: float) -> None:
         """Begin nothing more, commit the outcomes that come within `grace` seconds, and give the runs back."""
@@ -282,19 +280,6 @@ class Engine:
                 # The sweep is what recovers runs: one bad look at the store must not end it.
                 logger.exception("the sweep failed")
 
-    async def _publish_what_others_left(self, relay: Relay) -> None:
-        while not self.closing:
-            for worker, after in self.liveness.left_behind().items():
-                try:
-                    await relay.publish_rest(worker, after)
-                except StoreUnavailable as error:
-                    logger.warning("what worker %s has left is not published yet: %s", worker, error)
-                except Exception:
-                    logger.exception("what worker %s has left cannot be published", worker)
-                else:
-                    self.liveness.bury(worker)
-            await asyncio.sleep(SWEEP_SECONDS)
-
     async def _sweep(self) -> None:
         if not self.liveness.is_alive(self.worker):
             # What it took would be taken from it at once, and its tools would be in doubt.
@@ -314,6 +299,9 @@ class Engine:
         for checkpoint_id in await self.journal.ask(reads.overdue, self.clock()):
             if checkpoint_id not in self._unreadable:
                 await self._unless_unreadable(checkpoint_id, partial(self._expire, checkpoint_id=checkpoint_id))
+        if self.relay is not None:
+            for worker, after in self.liveness.left_behind().items():
+                self.relay.take_over(worker, after)
 
     async def _can_perform(self, agent: Agent) -> bool:
         """Not without what its model needs: the run would fail here, and may well go on elsewhere."""

@@ -20,8 +20,6 @@ from .postgres_url import Address
 from .postgres_watch import watched
 
 logger = logging.getLogger("bread")
-BEAT_SECONDS = 5.0
-STALE_SECONDS = 15.0
 RETRY_SECONDS = 0.5
 
 # One statement: everybody's age as of this beat, and how far they got with publishing.
@@ -44,9 +42,7 @@ LEASE_CLASS = 0x72656C61  # "rela"
 class Heartbeats:
     """Implements liveness.Liveness. One that has not joined only looks."""
 
-    def __init__(
-        self, address: Address, worker: str, *, every: float = BEAT_SECONDS, stale: float = STALE_SECONDS
-    ) -> None:
+    def __init__(self, address: Address, worker: str, *, every: float, stale: float) -> None:
         if not 0 < every < stale:
             raise InvalidInput("INPUT_INVALID", f"heartbeat: expected 0 < {every} < {stale} seconds")
         self._address, self._worker, self._every, self._stale = address, worker, every, stale
@@ -66,8 +62,7 @@ class Heartbeats:
 
     def join(self) -> None:
         self._beats = True
-        self._start()
-        self._done.wait(self._every)
+        self.look()
 
     def look(self) -> None:
         self._start()
@@ -106,7 +101,7 @@ class Heartbeats:
         return True
 
     def is_dead_now(self, worker: str) -> bool:
-        with self._address.connect() as connection:
+        with self._address.connect() as connection, watched(connection, self._every):
             row = connection.execute(AGE, (worker,)).fetchone()
         return row is None or row[0] >= self._stale
 

@@ -57,8 +57,9 @@ class Liveness(Protocol):
     def revived(self) -> None: ...
 
 
-class Unpublished:
-    """A store that does not say how far its workers have published."""
+class Certain:
+    """What is the same wherever death is known without clocks: nobody who lives is ever taken for dead, and how far
+    workers have published is known to nobody."""
 
     publishes: Published | None = None
 
@@ -68,8 +69,23 @@ class Unpublished:
     def bury(self, worker: str) -> None:
         return
 
+    def look(self) -> None:
+        return  # it is looked at when somebody asks
 
-class Alone(Unpublished):
+    def is_alive(self, worker: str) -> bool:
+        raise NotImplementedError
+
+    def is_dead_now(self, worker: str) -> bool:
+        return not self.is_alive(worker)
+
+    def on_revived(self, call: Callable[[], object]) -> None:
+        return  # a lock that is gone does not come back
+
+    def revived(self) -> None:
+        return
+
+
+class Alone(Certain):
     """A store that only this process can see: nobody else lives."""
 
     def __init__(self, worker: str) -> None:
@@ -78,29 +94,17 @@ class Alone(Unpublished):
     def join(self) -> None:
         return
 
-    def look(self) -> None:
-        return
-
     def leave(self) -> None:
         return
 
     def is_alive(self, worker: str) -> bool:
         return worker == self._worker
 
-    def is_dead_now(self, worker: str) -> bool:
-        return not self.is_alive(worker)
-
     def may_act(self) -> bool:
         return True
 
-    def on_revived(self, call: Callable[[], object]) -> None:
-        return
 
-    def revived(self) -> None:
-        return
-
-
-class FileLocks(Unpublished):
+class FileLocks(Certain):
     """One lock file a worker, in a folder beside the database."""
 
     def __init__(self, database: str, worker: str) -> None:
@@ -117,9 +121,6 @@ class FileLocks(Unpublished):
             raise StoreUnavailable(f"cannot hold a lock in {self._folder}: {error.strerror}") from error
         # A forked child would keep the lock of a parent that died.
         os.register_at_fork(after_in_child=self._let_go)
-
-    def look(self) -> None:
-        return  # a lock is looked at when somebody asks
 
     def leave(self) -> None:
         if self._held is not None:
@@ -141,17 +142,8 @@ class FileLocks(Unpublished):
         finally:
             os.close(handle)
 
-    def is_dead_now(self, worker: str) -> bool:
-        return not self.is_alive(worker)
-
     def may_act(self) -> bool:
         return self.is_alive(self._worker)
-
-    def on_revived(self, call: Callable[[], object]) -> None:
-        return  # a lock that is gone does not come back
-
-    def revived(self) -> None:
-        return
 
     def _file(self, worker: str) -> Path:
         return self._folder / f"{worker}.lock"

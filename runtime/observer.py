@@ -35,7 +35,7 @@ from ..projections.crumbs import (
     ToolInputStart,
     ToolResultPartial,
 )
-from ..projections.render import RunInfo, crumb_of, run_of, visible
+from ..projections.render import RunInfo, crumb_of, moment, run_of, visible
 from ..transport.cursor import MAX_LIVE, Cursor
 from ..transport.local import ENDS_ATTEMPT, HintFrame, Lagging, TextFrame
 from . import reads, tree_reads
@@ -295,16 +295,7 @@ class Observer:
         return Cursor(self.seq, dict(self._texts))
 
     def _common(self, info: RunInfo, at: float | None = None) -> dict[str, Any]:
-        return {
-            "seq": self.seq,
-            "cursor": str(self.cursor),
-            "run_id": info.run_id,
-            "root_run_id": info.root,
-            "agent_id": info.agent,
-            "session_id": info.session,
-            "path": info.path,
-            "timestamp": datetime.now(UTC) if at is None else datetime.fromtimestamp(at, UTC),
-        }
+        return info.common(self.seq, str(self.cursor), datetime.now(UTC) if at is None else moment(at))
 
     async def _info(self, run_id: str) -> RunInfo:
         return self._family.infos.get(run_id) or await self._family.read(self._engine.journal, run_id)

@@ -176,9 +176,6 @@ class PostgresStore:
     def tail(self, worker: str) -> Tail:
         return NotifyTail(self, worker)
 
-    def skip_own(self, position: int) -> int:
-        return position
-
     def close(self) -> None:
         self._closed = True
         self._pool.close()

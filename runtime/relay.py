@@ -50,6 +50,7 @@ class Relay:
         self._last = 0
         self._behind: int | None = None
         self._left_at: int | None = None
+        self._taken_over: set[str] = set()
         self._learning: set[str] = set()
         bus.on_gap = engine.hub.poke_all
         bus.on_mark = self._on_mark
@@ -296,6 +297,24 @@ class Relay:
         while after < last:
             after = await self._publish_page(worker, after, last)
         return after
+
+    def take_over(self, worker: str, after: int) -> None:
+        """Publish what a worker that is gone has left after a position, and bury it then; nothing for one that is under
+        way."""
+        if worker not in self._taken_over:
+            self._taken_over.add(worker)
+            self._engine.spawn(self._take_over(worker, after), f"publish what {worker} has left")
+
+    async def _take_over(self, worker: str, after: int) -> None:
+        try:
+            await self.publish_rest(worker, after)
+            self._engine.liveness.bury(worker)
+        except StoreUnavailable as error:
+            logger.warning("what worker %s has left is not published yet: %s", worker, error)
+        except Exception:
+            logger.exception("what worker %s has left cannot be published", worker)
+        finally:
+            self._taken_over.discard(worker)
 
     async def _publish_page(self, worker: str, after: int, last: int) -> int:
         """Publish what a worker has in a page of the log; gives the position where the page ends.

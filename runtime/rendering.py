@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..domain.checkpoint import CheckpointDiscarded
 from ..domain.errors import NotFound
@@ -61,20 +61,12 @@ class Renderer:
         if info is None:
             return None
         now = datetime.now(UTC)
-        common: dict[str, Any] = {
-            "run_id": info.run_id,
-            "root_run_id": info.root,
-            "agent_id": info.agent,
-            "session_id": info.session,
-            "path": info.path,
-            "timestamp": now,
-        }
         if isinstance(frame, TextFrame):
             cursor = f"{frame.base}~{frame.base}:{frame.offset + len(frame.text)}"
-            common |= {"seq": frame.base, "cursor": cursor}
+            common = info.common(frame.base, cursor, now)
             wire = TextDelta(**common, text=frame.text, base=frame.base, offset=frame.offset).wire()
         else:
-            common |= {"seq": seq, "cursor": str(seq)}
+            common = info.common(seq, str(seq), now)
             wire = HINTS[frame.kind](**common, **frame.payload).wire()
         seen = all(link.visibility == "passthrough" for link in info.links)
         place = Place(tenant, info.agent, info.session, root, info.run_id)

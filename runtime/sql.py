@@ -6,7 +6,7 @@ log (see postgres_sql.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Protocol
 
 from ..domain.checkpoint import CheckpointState
@@ -24,7 +24,8 @@ from ..projections.rows import (
     session_row,
     tag_rows,
 )
-from ..transport.codec import decode_event, stored_form
+from ..transport.codec import decode_event
+from .unit import Place
 
 NO_LIMIT = 2**62  # as the argument of LIMIT
 
@@ -102,20 +103,13 @@ def select_events(cursor: Cursor, where: str, values: Sequence[Any], limit: int 
     return [decode_event(*row) for row in cursor.fetchall()]
 
 
-def chunks(rows: Sequence[tuple[Any, ...]], size: int) -> Iterator[Sequence[tuple[Any, ...]]]:
-    return (rows[start : start + size] for start in range(0, len(rows), size))
-
-
 class SqlTransaction:
     """Implements journal.WriteTransaction on a connection that holds the write lock; stores say how events go in."""
 
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
         self._execute = cursor.execute
-        self.first: int | None = None
-        self.last = 0
         self.wrote = False
-        self.erased = False
 
     def read(self, stream: str, after: int) -> list[Recorded]:
         return select_events(self.cursor, "originator_id = ? AND originator_version > ?", (stream, after))
@@ -135,7 +129,7 @@ class SqlTransaction:
     def flush(self) -> None:
         """Send what was held back until it is needed."""
 
-    def place(self, root: str) -> tuple[int, str | None]:
+    def place(self, root: str) -> Place:
         self._execute(
             "SELECT (SELECT MAX(seq) FROM bread_log WHERE root = ?), (SELECT tenant FROM bread_runs WHERE id = ?)",
             (root, root),
@@ -143,30 +137,11 @@ class SqlTransaction:
         seq, tenant = self.cursor.fetchone()
         return (seq or 0) + 1, tenant
 
-    def append(self, rows: Sequence[tuple[str, int, str, bytes]]) -> list[int]:
-        """Write events (stream, version, topic, state) and give their positions; raises Collision, and then has
-        written nothing, or Spoiled."""
-        raise NotImplementedError
-
-    def index(self, rows: Sequence[tuple[str, int, int]]) -> None:
-        """Write (root, seq, position) for each event of a root's log."""
-        raise NotImplementedError
-
     def insert(self, events: Sequence[Recorded]) -> list[Recorded]:
-        positions = self.append([(e.stream, e.version, *stored_form(e)) for e in events])
-        placed = [
-            Recorded(e.stream, e.version, e.event, e.meta, position)
-            for e, position in zip(events, positions, strict=True)
-        ]
-        self.index([(e.meta.root, e.meta.seq, e.position) for e in placed if e.meta.root is not None])
-        self.first = self.first or placed[0].position
-        self.last = placed[-1].position
-        self.wrote = True
-        return placed
+        raise NotImplementedError
 
     def erase(self, stream: str, below: int) -> None:
         self._execute("DELETE FROM stored_events WHERE originator_id = ? AND originator_version < ?", (stream, below))
-        self.erased = True
 
     def forget(self, kind: str, ids: Iterable[str]) -> None:
         for one in ids:

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any
 
+from ..domain.envelope import Recorded
 from ..domain.errors import BreadError, InvalidInput, StoreUnavailable, StoreUnreadable
-from .sql import SqlTransaction, chunks
+from ..transport.codec import stored_form
+from .sql import SqlTransaction
 from .sqlite_log import LOCK_TIMEOUT, SQLiteEventLog, connect
 from .tail import Tail
 from .unit import Collision, Spoiled
@@ -24,21 +26,32 @@ VACUUM_BYTES = 1 << 28  # 256 MB take 1 to 2 seconds; what is larger is left to 
 
 
 class SQLiteTransaction(SqlTransaction):
-    """The write transaction of a file or of memory."""
+    """The write transaction of a file or of memory; `first` and `last` are the positions that it has given."""
 
-    def append(self, rows: Sequence[tuple[str, int, str, bytes]]) -> list[int]:
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        super().__init__(cursor)
+        self.first: int | None = None
+        self.last = 0
+        self.erased = False
+
+    def insert(self, events: Sequence[Recorded]) -> list[Recorded]:
         positions: list[int] = []
         try:
-            for chunk in chunks(rows, ROWS):
+            for chunk in _chunks([(e.stream, e.version, *stored_form(e)) for e in events]):
                 columns = "stored_events (originator_id, originator_version, topic, state)"
                 positions += [row[0] for row in self._insert(columns, chunk, "RETURNING rowid")]
         except sqlite3.IntegrityError as error:
             raise (Spoiled if positions else Collision) from error
-        return positions
-
-    def index(self, rows: Sequence[tuple[str, int, int]]) -> None:
-        for chunk in chunks(rows, ROWS):
+        placed = [
+            Recorded(e.stream, e.version, e.event, e.meta, position)
+            for e, position in zip(events, positions, strict=True)
+        ]
+        for chunk in _chunks([(e.meta.root, e.meta.seq, e.position) for e in placed if e.meta.root is not None]):
             self._insert("bread_log (root, seq, position)", chunk)
+        self.first = self.first or placed[0].position
+        self.last = placed[-1].position
+        self.wrote = True
+        return placed
 
     def _insert(self, columns: str, rows: Sequence[tuple[Any, ...]], returning: str = "") -> list[Any]:
         # Many rows a statement: at the end of each one this thread may have to wait for the interpreter.
@@ -50,7 +63,12 @@ class SQLiteTransaction(SqlTransaction):
     def erase(self, stream: str, below: int) -> None:
         if not self.erased:
             self._execute("INSERT OR IGNORE INTO bread_scrub (due) VALUES (1)")
+            self.erased = True
         super().erase(stream, below)
+
+
+def _chunks(rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
+    return (rows[start : start + ROWS] for start in range(0, len(rows), ROWS))
 
 
 class SQLiteStore:
@@ -159,10 +177,13 @@ class FileTail(Tail):
 
     def __init__(self, store: SQLiteStore, worker: str) -> None:
         super().__init__(store, worker)
-        self._database = store.database
+        self._own = store
+
+    def _skip_own(self) -> None:
+        self._position = self._own.skip_own(self._position)
 
     def _follow(self, loop: asyncio.AbstractEventLoop) -> None:
-        connection = connect(self._database)
+        connection = connect(self._own.database)
         seen = None
         try:
             while not self._stop.wait(TAIL_SECONDS):

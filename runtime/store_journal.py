@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from ..domain.envelope import Principal, Recorded
+from ..domain.envelope import Recorded
 from ..domain.errors import StoreUnavailable
-from ..domain.ports import Commit, Decision, Logged
+from ..domain.ports import Logged
 from . import journal, reads, rebuild
 from .journal import Fault, GroupCommit
 from .rebuild import Report
@@ -52,6 +52,7 @@ class StoreJournal:
     ) -> None:
         self.worker, self.store = worker, store
         self.writer = GroupCommit(store, worker, clock=clock, fault=fault, always_replay=always_replay)
+        self.commit = self.writer.commit
         self.on_foreign: Callable[[list[Logged]], None] = lambda events: None
         self.queries = 0
         self.heard = 0
@@ -70,17 +71,6 @@ class StoreJournal:
             await self._tail.stop()
         await asyncio.to_thread(self._readers.shutdown)
         await asyncio.to_thread(self.store.close)
-
-    async def commit(
-        self,
-        decide: Decision[T],
-        *,
-        by: Principal,
-        cause: str | None = None,
-        tenant: str = "default",
-        traceparent: str | None = None,
-    ) -> Commit[T]:
-        return await self.writer.commit(decide, by=by, cause=cause, tenant=tenant, traceparent=traceparent)
 
     async def ask(self, question: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run one of the functions of `reads` in a reader thread, in one read transaction."""

@@ -20,9 +20,6 @@ TAIL_PAGE = 500
 class Readable(Protocol):
     def read(self) -> AbstractContextManager[Any]: ...
 
-    def skip_own(self, position: int) -> int:
-        """The position before the next event after `position` that another process wrote, as far as is known."""
-
 
 class Tail:
     """Reads on from a position whenever the store has news, and tells of what others wrote. Stores say when that is."""
@@ -51,6 +48,9 @@ class Tail:
         """Until it is stopped: wait for news, and hand them over."""
         raise NotImplementedError
 
+    def _skip_own(self) -> None:
+        """Move on over what this process has written itself, as far as that is known without reading it."""
+
     def _is_deaf(self, error: Exception | None) -> None:
         if error is not None and not self._deaf:  # for the moment, not for good
             logger.error("other processes are not heard: %s", error)
@@ -59,7 +59,7 @@ class Tail:
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Tell what others have written so far; False if the store did not answer, and is to be asked again."""
         while True:
-            self._position = self._store.skip_own(self._position)
+            self._skip_own()
             try:
                 with self._store.read() as cursor:
                     page, position, unknown = reads.since(cursor, self._position, TAIL_PAGE)

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.util._once import Once
 from typer.main import get_command
 
 import bread
@@ -259,6 +261,9 @@ def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, monkeypat
     """B156, B157: each block of Python and each command, in a folder that is empty."""
     for variable in ("BREAD_STORE", "BREAD_APP", "BREAD_MODEL"):
         monkeypatch.delenv(variable, raising=False)
+    # A page that traces sets the provider of the process, which later tests shall not find.
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", Once())
     reader = Reader(tmp_path / "reader", environment(Path(sys.executable).parent, ROOT))
     reader.folder.mkdir()
     if page.stem == "nats":

@@ -63,7 +63,6 @@ class JetStream:
         self.on_gap: Callable[[], None] = lambda: None
         self.on_mark: Callable[[str, int], None] = lambda root, seq: None
         self.on_live: Callable[[str, str, Sequence[Heard]], None] = lambda tenant, root, frames: None
-        self.on_up: Callable[[], None] = lambda: None
         self._max_age, self._max_bytes, self._replicas = max_age, max_bytes, replicas
         self.link = Link(
             address_of(url, password),
@@ -71,10 +70,8 @@ class JetStream:
             creds=creds,
             tls=tls,
             prepare=self._prepare,
-            came=self._came,
-            went=self._gap,
+            missed=lambda: self.on_gap(),
         )
-        self.link.missed = self._gap
         self._heard: Callable[[str, Frame], None] = lambda root, frame: None
         self._js: JetStreamContext | None = None
         self._listening: Client | None = None
@@ -193,13 +190,6 @@ class JetStream:
             await js.update_stream(config)
         except (APIError, nats.errors.TimeoutError) as error:
             logger.warning("the stream %s could not be changed to what was asked for: %s", STREAM, error)
-
-    def _came(self) -> None:
-        self.on_gap()
-        self.on_up()
-
-    def _gap(self) -> None:
-        self.on_gap()
 
     # --- between processes
 

@@ -35,7 +35,7 @@ async def barrier(client: Client) -> None:
 class Link:
     """`prepare` is awaited with each new connection; what it raises as a BreadError at the first one ends `open`.
 
-    `came` is called when a connection is ready, `went` when it is lost.
+    `missed` is called where messages may have been: a connection is lost, or ready again, or was too slow.
     """
 
     def __init__(
@@ -46,10 +46,9 @@ class Link:
         creds: str | None,
         tls: Any,
         prepare: Callable[[Client], Awaitable[None]],
-        came: Callable[[], None],
-        went: Callable[[], None],
+        missed: Callable[[], None],
     ) -> None:
-        self.address, self._prepare, self._came, self._went = address, prepare, came, went
+        self.address, self._prepare, self._missed = address, prepare, missed
         user = address.user or "bread"
         self._options: dict[str, Any] = {
             "servers": list(address.servers),
@@ -76,7 +75,6 @@ class Link:
             self._options["tls"] = tls
         self.client: Client | None = None
         self.up = asyncio.Event()
-        self.missed: Callable[[], None] = lambda: None
         self._closed = asyncio.Event()
         self._closing = False
         self._complained: set[bool] = set()
@@ -151,7 +149,7 @@ class Link:
                 self.up.set()
                 if self._first is not None and not self._first.done():
                     self._first.set_result(None)
-                self._came()
+                self._missed()
                 return True
             await asyncio.sleep(AGAIN_SECONDS)
         return client.is_reconnecting
@@ -161,7 +159,7 @@ class Link:
     async def _on_error(self, error: Exception) -> None:
         words = _words(error)
         if isinstance(error, nats.errors.SlowConsumerError):
-            self.missed()
+            self._missed()
         elif "permissions violation" in words.lower():
             if words not in self._denied and len(self._denied) < 100:
                 self._denied.add(words)
@@ -200,7 +198,7 @@ class Link:
         self.up.clear()
         if was_up:
             self._complain("the connection was lost")
-            self._went()
+            self._missed()
 
     async def _on_up_again(self) -> None:
         if self.client is not None:

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 
 from ...domain.errors import BreadError, StoreUnavailable, StoreUnreadable
-from ..heartbeat import STALE_SECONDS
 from ..postgres_open import find
 from ..postgres_sql import in_our_terms
 from ..postgres_url import Address
 from ..postgres_watch import watched
 from ..sql import VIEWS
+from ..stores import HEARTBEAT
 from .checks import Finding, contents, failed, ok, size, warn
 
 if TYPE_CHECKING:
     from .place import Place
 
 ANSWER_SECONDS = 10.0
+STALE_SECONDS = HEARTBEAT[1]
 SKEW_SECONDS = 5.0
 # What one process holds at most: readers, the writer, who listens, the heart. Below twice that there is little left.
 CONNECTIONS = 8

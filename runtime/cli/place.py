@@ -85,9 +85,7 @@ class Place:
         """How what happens here is told: None for the store alone."""
         from ..buses import bus_of
 
-        config = self.config
-        password = config.nats_password.get_secret_value() if config is not None and config.nats_password else None
-        return bus_of(self.nats, password, config.nats_creds if config is not None else None)
+        return bus_of(self.nats) if self.config is None else self.config.transport(self.nats)
 
     @property
     def path(self) -> Path | None:

@@ -237,5 +237,13 @@ class World:
     # --- what must be
 
     def effects_of(self, tool: str) -> Counter[str]:
-        lines = self.effects.read_text().splitlines()
-        return Counter(line["key"] for line in map(json.loads, lines) if line["tool"] == tool)
+        """How often each call of a tool was executed."""
+        return Counter(line["key"] for line in self._lines(tool))
+
+    def runs_of_keys(self, tool: str) -> dict[str, str]:
+        """Which run each call of a tool is of."""
+        return {line["key"]: line["run"] for line in self._lines(tool)}
+
+    def _lines(self, tool: str) -> list[dict[str, Any]]:
+        lines = map(json.loads, self.effects.read_text().splitlines())
+        return [line for line in lines if line["tool"] == tool]

@@ -349,7 +349,7 @@ async def door(count: int, **_: Any) -> None:
         return await commit(decide, by=by, **context)
 
     DOOR.clear()
-    journal.commit = held  # type: ignore[method-assign]
+    journal.commit = held
 
 
 async def go(**_: Any) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, Literal, get_args
@@ -16,7 +15,6 @@ from typing import Any, Literal, get_args
 import psycopg
 import pytest
 
-from bread.domain.errors import StoreUnavailable
 from bread.domain.run_events import ModelResponded, RunTaken, ToolCalled, ToolReturned
 from bread.runtime.ids import short_id
 from bread.runtime.servers import PostgresServer
@@ -67,7 +65,7 @@ def processes(server: PostgresServer, shared: Shared, tmp_path: Path) -> Iterato
         try:
             yield processes
         finally:
-            start(server)  # the test may have failed while it was away
+            server.start()  # the test may have failed while it was away
 
 
 def connected(server: PostgresServer) -> psycopg.Connection[Any]:
@@ -81,18 +79,11 @@ def connected(server: PostgresServer) -> psycopg.Connection[Any]:
         assert server.process.poll() is None, last
 
 
-def start(server: PostgresServer) -> None:
-    """Again, as soon as the last process of its earlier life has let go of its memory."""
-    while server.process is None or server.process.poll() is not None:
-        with suppress(StoreUnavailable):
-            server.start()
-
-
 def strike(server: PostgresServer, how: How, chance: Random) -> None:
     """When this returns the server is there again, or about to be."""
     if how == "the server is killed":
         server.kill()
-        start(server)
+        server.start()
         return
     with connected(server) as session:
         sessions = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'bread w%'"
@@ -214,7 +205,7 @@ def test_an_answer_while_it_is_away_is_undecided_and_given_again(processes: Proc
     assert [child.reply(number) for number in undecided] == [["STORE_UNAVAILABLE"]] * 2
     with pytest.raises(Refusal, match="STORE_UNAVAILABLE"):
         child.call("get", run="run_1")
-    start(server)
+    server.start()
     assert processes.log.answered("run_1") == {}
     for question in questions:
         assert decided(child, answers(child, question, "ann"), question, "ann") == "won"
@@ -234,7 +225,7 @@ def test_an_outcome_waits_for_the_server(processes: Processes, server: PostgresS
     child.call("let", gate="s")
     with pytest.raises(Refusal, match="STORE_UNAVAILABLE"):
         child.call("get", run="run_1")
-    start(server)
+    server.start()
     assert child.call("watch", run="run_1")[-1]["type"] == "agent:run:end"
     log = processes.log
     log.assert_sound()

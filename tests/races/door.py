@@ -19,7 +19,7 @@ class Door:
         self.journal, self.count, self.arrived = bread._running().journal, count, 0
         self.commit: Callable[..., Awaitable[Any]] = self.journal.commit
         self.opened = asyncio.Event()
-        self.journal.commit = self.held  # type: ignore[method-assign]
+        self.journal.commit = self.held
 
     async def held(self, decide: Any, *, by: Any, **context: Any) -> Any:
         if by != SYSTEM and self.arrived < self.count:
