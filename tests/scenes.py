@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 
-from bread import Agent, AnyCrumb, Bread, BreadError, HumanTool, ModelRequest, Tool, define_agent, define_human_tool
+from bread import (
+    Agent,
+    AnyCrumb,
+    Bread,
+    BreadError,
+    HumanTool,
+    ModelRequest,
+    Tool,
+    define_agent,
+    define_human_tool,
+    define_tool,
+)
 from bread.domain.ports import ModelEvent
 from bread.projections.crumbs import HumanRequired
 from bread.runtime.engine import Engine
@@ -243,3 +254,19 @@ __all__ = [
     "until",
     "watch",
 ]
+
+
+def as_any(value: Any) -> Any:
+    """What the type checker is not to look into."""
+    return value
+
+
+async def output_of(handle: Any) -> Any:
+    """What an awaited handle gives, as a coroutine that can be a task."""
+    return await handle
+
+
+@define_tool
+async def double(number: int) -> int:
+    """Twice a number."""
+    return 2 * number

@@ -24,7 +24,8 @@ from examples import (
     structured_output,
     supervisor,
 )
-from models.stub import Stub, says
+from models.protocols import says
+from models.stub import Stub
 from nats_server import running
 
 EXAMPLES = Path(question.__file__).parent

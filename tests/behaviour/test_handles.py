@@ -11,12 +11,22 @@ import pytest
 
 from bread import Bread, RunSuspended
 from bread.testing import call, pause, text
-from scenes import Gate, OpenBread, Spy, agent, ask_first, asking, asks, come, ended, engine_of, refused, until
+from scenes import (
+    Gate,
+    OpenBread,
+    Spy,
+    agent,
+    ask_first,
+    asking,
+    asks,
+    come,
+    ended,
+    engine_of,
+    output_of,
+    refused,
+    until,
+)
 from support import read, said, types
-
-
-async def _output(handle: Any) -> Any:
-    return await handle
 
 
 async def test_a_handle_begins_when_it_is_read(open_bread: OpenBread) -> None:
@@ -41,7 +51,7 @@ async def test_a_handle_begins_once_whoever_reads_it(open_bread: OpenBread) -> N
     async with open_bread(agent(spy)) as bread:
         handle = bread.run("a", "go")
         readers = [asyncio.create_task(read(handle)) for _ in range(3)]
-        awaiters = [asyncio.create_task(_output(handle)) for _ in range(3)]
+        awaiters = [asyncio.create_task(output_of(handle)) for _ in range(3)]
         await gate.reached.wait()
         gate.open()
         streams, outputs = await asyncio.gather(*readers), list(await asyncio.gather(*awaiters))
@@ -59,7 +69,7 @@ async def test_a_resume_is_one_answer_whoever_reads_it(open_bread: OpenBread) ->
         handle = bread.resume(asked.checkpoint_id, "yes")
         with refused("NOT_STARTED"):
             _ = handle.run_id
-        assert list(await asyncio.gather(_output(handle), _output(handle))) == ["Thanks."] * 2
+        assert list(await asyncio.gather(output_of(handle), output_of(handle))) == ["Thanks."] * 2
         assert handle.run_id == asked.run_id
         assert types(await read(handle)) == ["human:resumed", "text:delta", "agent:run:end"]
 
@@ -98,7 +108,7 @@ async def test_a_handle_that_was_begun_does_not_warn(open_bread: OpenBread, recw
     assert [warning for warning in recwarn if "handle" in str(warning.message)] == []
 
 
-@pytest.mark.parametrize("how", [read, _output])
+@pytest.mark.parametrize("how", [read, output_of])
 async def test_cancelling_who_reads_does_not_cancel_the_run(open_bread: OpenBread, how: Callable[..., Any]) -> None:
     """B61: not in the middle of it, and not while it is being started."""
     gate = Gate()
@@ -142,7 +152,7 @@ async def test_awaiting_what_is_over_gives_what_came_of_it(open_bread: OpenBread
     async with open_bread(agent(script, asking()), agent([], id="broken")) as bread:
         asked = await ask_first(bread)
         for after in (None, asked.cursor):
-            waiting = asyncio.create_task(_output(bread.observe(asked.run_id, after=after)))
+            waiting = asyncio.create_task(output_of(bread.observe(asked.run_id, after=after)))
             await come(lambda: engine_of(bread).hub._subscriptions)
             waiting.cancel()
         resumed = await read(bread.resume(asked.checkpoint_id, "yes"))
@@ -162,7 +172,7 @@ async def test_observing_goes_on_over_suspensions_to_the_end(open_bread: OpenBre
     """B49, B2: one stream from the start to the end; awaited it gives the output and no RunSuspended."""
     async with open_bread(agent(asks(), asking())) as bread:
         asked = await ask_first(bread)
-        output = asyncio.create_task(_output(bread.observe(asked.run_id)))
+        output = asyncio.create_task(output_of(bread.observe(asked.run_id)))
         shown = []
         async for crumb in bread.observe(asked.run_id):
             shown.append(crumb)
@@ -177,11 +187,11 @@ async def test_observing_goes_on_over_suspensions_to_the_end(open_bread: OpenBre
 # --- before and after -------------------------------------------------------------------------------------------------
 
 CALLS: list[Callable[[Bread], Any]] = [
-    lambda bread: _output(bread.run("a", "go")),
+    lambda bread: output_of(bread.run("a", "go")),
     lambda bread: bread.start("a", "go"),
-    lambda bread: _output(bread.resume("cp_x", "yes")),
-    lambda bread: _output(bread.retry("run_x")),
-    lambda bread: _output(bread.observe("run_x")),
+    lambda bread: output_of(bread.resume("cp_x", "yes")),
+    lambda bread: output_of(bread.retry("run_x")),
+    lambda bread: output_of(bread.observe("run_x")),
     lambda bread: bread.cancel("run_x"),
     lambda bread: bread.get_run("run_x"),
     lambda bread: bread.list_runs(),
@@ -212,7 +222,7 @@ async def test_calls_before_open_and_after_close_say_so(open_bread: OpenBread) -
     await bread.close()  # a second time is fine
 
 
-@pytest.mark.parametrize("how", [read, _output])
+@pytest.mark.parametrize("how", [read, output_of])
 async def test_streams_that_are_open_at_the_close_end_with_an_error(
     open_bread: OpenBread, how: Callable[..., Any]
 ) -> None:

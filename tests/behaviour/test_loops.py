@@ -14,6 +14,7 @@ from scenes import (
     OpenBread,
     Spy,
     agent,
+    as_any,
     ended,
     question,
     refused,
@@ -55,10 +56,6 @@ async def test_the_host_gets_three_tools(open_bread: OpenBread) -> None:
     assert request.prompt.startswith("You host.")
     assert "worker, asker" in request.prompt
     assert "At most 3 iterations" in request.prompt
-
-
-def as_any(value: Any) -> Any:
-    return value
 
 
 async def test_what_is_shown_of_a_loop(open_bread: OpenBread) -> None:

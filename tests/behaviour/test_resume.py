@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bread import ModelError, ModelRequest, RunSuspended, define_tool
-from bread.testing import call, fail, pause, text
+from bread import ModelRequest, RunSuspended, define_tool
+from bread.testing import call, pause, text
 from scenes import (
     DURABLE,
     Counter,
@@ -19,10 +19,9 @@ from scenes import (
     ask_first,
     asking,
     asks,
-    come,
     ended,
-    engine_of,
     names,
+    output_of,
     question,
     questions,
     refused,
@@ -217,14 +216,10 @@ async def test_repeated_resumes_at_the_same_instant_are_one(open_bread: OpenBrea
     async with open_bread(agent(asks(), asking())) as bread:
         asked = await ask_first(bread)
         outputs = await asyncio.gather(
-            *(_output(bread.resume(asked.checkpoint_id, "yes", idempotency_key="k")) for _ in range(10))
+            *(output_of(bread.resume(asked.checkpoint_id, "yes", idempotency_key="k")) for _ in range(10))
         )
         assert outputs == ["Thanks."] * 10
         assert (await names(bread, asked.run_id)).count("resumed") == 1
-
-
-async def _output(handle: Any) -> Any:
-    return await handle
 
 
 async def test_a_repeated_start_gets_the_same_run(open_bread: OpenBread) -> None:
@@ -260,228 +255,6 @@ async def test_the_configuration_is_the_present_one(open_bread: OpenBread) -> No
     assert request.prompt == "New."
     assert [spec.name for spec in request.tools] == ["tool_fetch", "human_other"]
     assert spy.seen[0] == [("user", "go"), ("assistant", "", [("human_ask", {})]), ("tool", "human_ask", "yes", "ok")]
-
-
-async def test_a_provider_that_fails_is_asked_again_and_the_answer_is_kept(open_bread: OpenBread) -> None:
-    """B59, C40, Q MODEL_ERROR: attempts with a crumb each, then agent:error; retry goes on, the tool ran once."""
-    ran = Counter()
-    broken = True
-
-    @define_tool
-    async def delete_file() -> int:
-        return ran()
-
-    def turn(request: ModelRequest) -> list[Any]:
-        if request.turn == 0:
-            return [call("tool_delete_file")]
-        return [fail("overloaded", times=99)] if broken else [text("Done.")]
-
-    spy = Spy(turn)
-    gated = agent(spy, delete_file, permissions={"ask": ["tool:*"]})
-    async with open_bread(gated, backoff=(0.0,)) as bread:
-        asked = await ask_first(bread, session="s1")
-        crumbs = await read(bread.resume(asked.checkpoint_id, {"approved": True}))
-        assert types(crumbs) == [
-            *("human:resumed", "tool:call", "tool:result"),
-            *["model:retry"] * 3,
-            "agent:error",
-        ]
-        assert [crumb.attempt for crumb in crumbs if crumb.type == "model:retry"] == [1, 2, 3]
-        assert wire(crumbs[-1])["code"] == "MODEL_ERROR"
-        assert [request.attempt for request in spy.requests[1:]] == [0, 1, 2, 3]
-        with refused("CHECKPOINT_NOT_FOUND"):
-            await bread.resume(asked.checkpoint_id, {"approved": True})
-        with refused("MODEL_ERROR"):
-            await bread.observe(asked.run_id)
-        assert (await bread.get_run(asked.run_id)).code == "MODEL_ERROR"
-        broken = False
-        crumbs = await read(bread.retry(asked.run_id))
-        assert types(crumbs) == ["agent:run:retry", "text:delta", "agent:run:end"]
-        with refused("RUN_NOT_RETRYABLE"):
-            await bread.retry(asked.run_id)
-    assert ran.total == 1
-    assert spy.seen[-1][-1] == ("tool", "tool_delete_file", 1, "ok")
-
-
-async def test_an_attempt_that_fails_in_mid_text_is_made_again(open_bread: OpenBread) -> None:
-    """B59, B124: what was shown of it is reset, the text of the turn is that of the attempt that came through."""
-    gate = Gate()
-    script = [[text("One "), pause(gate), fail("cut off"), text("two.")]]
-    async with open_bread(agent(script), backoff=(0.0,)) as bread:
-        handle, live = bread.run("a", "go"), []
-        async for crumb in handle:
-            live.append(crumb)
-            if crumb.type == "text:delta":
-                gate.open()
-        assert "text:reset" in types(live)
-        assert types(live)[-2:] == ["text:delta", "agent:run:end"]
-        assert said(live) == said(await ended(bread, handle.run_id)) == "One two."
-
-
-async def test_what_the_provider_asks_for_is_honoured(open_bread: OpenBread) -> None:
-    """B59: the next attempt is not before its retry-after; an error that is not retryable ends the run at once."""
-    now = 1000.0
-    async with open_bread(agent([[fail("slow down", after=3600.0), text("Hi.")]]), clock=lambda: now) as bread:
-        run_id = await bread.start("a", "go")
-        retry = await until(bread.observe(run_id), "model:retry")
-        assert retry.retry_at.timestamp() == 1000.0 + 3600.0
-        await bread.cancel(run_id)
-    async with open_bread(agent([[fail("bad key", retryable=False)]])) as bread:
-        crumbs = await read(bread.run("a", "go"))
-        assert types(crumbs) == ["agent:run:start", "agent:error"]
-
-
-async def test_a_model_that_breaks_in_another_way_fails_the_run(open_bread: OpenBread) -> None:
-    """B59: with its class and text, at once; retry goes on."""
-    broken = True
-
-    def turn(request: ModelRequest) -> list[Any]:
-        if broken:
-            raise KeyError("no such deployment")
-        return [text("Hi.")]
-
-    async with open_bread(agent(turn)) as bread:
-        crumbs = await read(bread.run("a", "go"))
-        assert types(crumbs) == ["agent:run:start", "agent:error"]
-        assert wire(crumbs[-1])["message"] == "KeyError: 'no such deployment'"
-        broken = False
-        assert await bread.retry(crumbs[0].run_id) == "Hi."
-
-
-async def test_a_stream_that_is_cut_short_is_an_error_not_an_answer(open_bread: OpenBread) -> None:
-    """B59: a model that stops without the end of its turn is asked again."""
-
-    class Cut(Spy):
-        async def stream(self, request: ModelRequest) -> Any:
-            async for event in super().stream(request):
-                if request.attempt == 0 and type(event).__name__ == "TurnDone":
-                    return
-                yield event
-
-    async with open_bread(agent(Cut([[text("Half of it.")]])), backoff=(0.0,)) as bread:
-        crumbs = await read(bread.run("a", "go"))
-        assert [crumb.type for crumb in crumbs if crumb.type == "model:retry"] == ["model:retry"]
-        assert said(crumbs) == "Half of it."
-
-
-def test_a_model_error_says_whether_it_pays_to_try_again() -> None:
-    """B59: what adapters raise."""
-    error = ModelError("slow down", retry_after=2.5)
-    assert (str(error), error.retryable, error.retry_after) == ("slow down", True, 2.5)
-
-
-async def test_a_session_with_a_pending_question_takes_no_other_run(open_bread: OpenBread) -> None:
-    """B60, C16, Q SESSION_SUSPENDED: it names the checkpoints; nothing is written."""
-    async with open_bread(agent(asks({"n": 1}, {"n": 2}), asking())) as bread:
-        first, second = questions(await read(bread.run("a", "go", session="s1")))
-        position = await last_position(bread)
-        for options in ({}, {"on_busy": "wait"}, {"tags": {"a": "b"}}):
-            with refused("SESSION_SUSPENDED") as caught:
-                await bread.run("a", "another", session="s1", **options)
-            assert caught.value.details["checkpoints"] == [first.checkpoint_id, second.checkpoint_id]
-        assert await last_position(bread) == position
-        assert [run.id for run in (await bread.list_runs()).items] == [first.run_id]
-        await ask_first(bread, session="s2")
-
-
-async def last_position(bread: Any) -> int:
-    """The number of events in the store."""
-    found = 0
-    for run in (await bread.list_runs(limit=1000)).items:
-        async for event in bread.audit(run.id):
-            found = max(found, event.position)
-    return found
-
-
-async def test_a_pending_run_can_be_cancelled_by_the_new_one(open_bread: OpenBread) -> None:
-    """B60, C58: on_pending='cancel' cancels it with synthetic results, in the commit of the new start."""
-    spy = Spy([[call("human_ask", {"n": 1}), call("human_ask", {"n": 2})], [text("Thanks.")]])
-    async with open_bread(agent(spy, asking())) as bread:
-        first, second = questions(await read(bread.run("a", "one", session="s1")))
-        await read(bread.resume(first.checkpoint_id, "yes"))
-        new = question(await read(bread.run("a", "two", session="s1", on_pending="cancel")))
-        old = await ended(bread, first.run_id)
-        assert (wire(old[-1])["type"], wire(old[-1])["code"]) == ("agent:error", "RUN_CANCELLED")
-        assert [crumb.checkpoint_id for crumb in old if crumb.type == "human:discarded"] == [second.checkpoint_id]
-        with refused("CHECKPOINT_NOT_FOUND"):
-            await bread.resume(second.checkpoint_id, "yes")
-        cancelled = [event async for event in bread.audit(first.run_id)][-1]
-        started = await anext(bread.audit(new.run_id))
-        assert (cancelled.name, started.name) == ("run.cancelled", "run.started")
-        assert cancelled.commit == started.commit
-    assert spy.seen[1][2:4] == [
-        ("tool", "human_ask", "yes", "ok"),
-        ("tool", "human_ask", "superseded by a new run", "error"),
-    ]
-    assert spy.seen[1][4:] == [("user", "two")]
-
-
-async def test_a_session_with_a_running_run_is_busy(open_bread: OpenBread) -> None:
-    """B60, C63, Q SESSION_BUSY: nothing is written; on_busy='wait' starts when the run before has ended."""
-    gate = Gate()
-
-    def turn(request: ModelRequest) -> list[Any]:
-        said = [message.text for message in request.messages if message.role == "user"]
-        return [pause(gate), text("One.")] if said == ["one"] else [text(" and ".join(said))]
-
-    async with open_bread(agent(turn)) as bread:
-        first = await bread.start("a", "one", session="s1")
-        await gate.reached.wait()
-        for options in ({}, {"on_pending": "cancel"}):
-            with refused("SESSION_BUSY") as caught:
-                await bread.run("a", "two", session="s1", **options)  # type: ignore[arg-type]
-            assert caught.value.details["run_id"] == first
-        waiting = asyncio.create_task(_output(bread.run("a", "two", session="s1", on_busy="wait")))
-        await come(lambda: engine_of(bread).hub._subscriptions)
-        assert [run.id for run in (await bread.list_runs()).items] == [first]
-        gate.open()
-        assert await waiting == "one and two"
-        assert [run.session_id for run in (await bread.list_runs()).items] == ["s1", "s1"]
-
-
-async def test_who_waits_for_a_run_that_is_deleted_is_told(
-    open_bread: OpenBread, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """B60, B77: also where the session goes between the refusal and the waiting."""
-    gate = Gate()
-    async with open_bread(agent([[pause(gate), text("One.")]])) as bread:
-        await bread.start("a", "one", session="s1")
-        await gate.reached.wait()
-        ask = engine_of(bread).journal.ask
-
-        async def after_the_deletion(question: Any, *args: Any, **options: Any) -> Any:
-            monkeypatch.undo()
-            assert question.__name__ == "run_info"
-            await bread.sessions.delete("s1")
-            return await ask(question, *args, **options)
-
-        monkeypatch.setattr(engine_of(bread).journal, "ask", after_the_deletion)
-        with refused("SESSION_DELETED"):
-            await bread.start("a", "two", session="s1", on_busy="wait")
-
-
-async def test_who_waits_for_a_run_that_suspends_is_told(open_bread: OpenBread) -> None:
-    """B60: on_busy='wait' waits for a running run, not for a person."""
-    gate = Gate()
-    async with open_bread(agent([[pause(gate), call("human_ask")], [text("Thanks.")]], asking())) as bread:
-        await bread.start("a", "one", session="s1")
-        await gate.reached.wait()
-        waiting = asyncio.create_task(_output(bread.run("a", "two", session="s1", on_busy="wait")))
-        await come(lambda: engine_of(bread).hub._subscriptions)
-        gate.open()
-        with refused("SESSION_SUSPENDED"):
-            await waiting
-
-
-async def test_many_starts_in_one_session_are_one_run(open_bread: OpenBread) -> None:
-    """B60, C63: whatever races, a session has one run at a time; the losers get SESSION_BUSY or SESSION_SUSPENDED."""
-    async with open_bread(agent(asks(), asking())) as bread:
-        outcomes = await asyncio.gather(*(bread.start("a", n, session="s1") for n in range(20)), return_exceptions=True)
-        won = [one for one in outcomes if isinstance(one, str)]
-        lost = {getattr(one, "code", one) for one in outcomes if not isinstance(one, str)}
-        assert len(won) == 1
-        assert lost <= {"SESSION_BUSY", "SESSION_SUSPENDED"}
-        assert [run.id for run in (await bread.list_runs()).items] == won
 
 
 async def test_a_run_that_nobody_reads_goes_on(open_bread: OpenBread) -> None:

@@ -21,6 +21,7 @@ from bread.runtime.kit import MemoryStreams
 A, B = "worker-a", "worker-b"
 NOTHING: frozenset[str] = frozenset()
 Planned = tuple[ToolUse, Plan]
+FETCH, SIGN, DELETE = ToolUse("fetch", {"url": "u"}), ToolUse("sign", {"what": "w"}), ToolUse("delete", {"page": 1})
 
 
 def trials(count: int) -> int:

@@ -6,37 +6,30 @@ from collections.abc import Awaitable, Callable
 
 from bread.domain.checkpoint import (
     CheckpointClaimed,
-    CheckpointDiscarded,
-    CheckpointExpired,
     CheckpointOpened,
     IdempotencyKey,
     ParentLink,
 )
 from bread.domain.envelope import SYSTEM, Principal
-from bread.domain.events import Erased, Event, JsonValue
-from bread.domain.messages import Message, ToolUse, native_message
-from bread.domain.plans import Accept, Delegate, Execute, FinishLoop, Iterate, Refuse, Reject, StartLoop
+from bread.domain.events import Event, JsonValue
+from bread.domain.messages import ToolUse, native_message
+from bread.domain.plans import Execute, Refuse
 from bread.domain.run_events import (
     ChildResumed,
     ChildReturned,
     ChildStarted,
     ChildSuspended,
     IterationFinished,
-    IterationStarted,
     LoopFinished,
     LoopStarted,
-    ModelFailed,
     ModelResponded,
-    OutputRejected,
     Parked,
     QuestionAsked,
     Resumed,
     RunCancelled,
     RunCompleted,
     RunFailed,
-    RunRetried,
     RunStarted,
-    RunTaken,
     StepFinished,
     StepStarted,
     Suspended,
@@ -45,9 +38,11 @@ from bread.domain.run_events import (
     ToolReturned,
     Usage,
 )
-from bread.domain.session import SessionDeleted, SessionOpened, SessionTagged
+from bread.domain.session import SessionOpened
 from bread.runtime.folds import fold_run
 
+from .later_logs import answers_that_fit, delegated_and_looped
+from .specimens import QUESTION
 from .tape import ANN, BOB, DECISION_SCHEMA, A, B, Call, Tape, ask
 
 Script = Callable[[Tape], Awaitable[None]]
@@ -257,7 +252,7 @@ async def composed(tape: Tape) -> None:
     asking = await said("run_02", "", ("human_approve_publish", {"url": "1"}))
     call = {"call": f"{await tape.seq('run_02', 1)}.0", "tool": "human_approve_publish"}
     call["tool_call_id"] = f"call_{call['call']}"
-    question = _QUESTION | call | {"run": "run_02", "root": root, "tool": "approve_publish", "args": {"url": "1"}}
+    question = QUESTION | call | {"run": "run_02", "root": root, "tool": "approve_publish", "args": {"url": "1"}}
     question |= {"agent": "writer", "prompt": "Publish 1?", "parent": first}
     await write(
         asking,
@@ -353,58 +348,6 @@ async def composed(tape: Tape) -> None:
     )
 
 
-async def answers_that_fit(tape: Tape) -> None:
-    """A provider's turns; skills of the caller and of the model; an answer with a schema is asked for again."""
-
-    def provider(*parts: JsonValue) -> Message:
-        usage: JsonValue = {"input_tokens": 30, "output_tokens": 9, "details": {}}
-        message: JsonValue = {"parts": list(parts), "usage": usage, "model_name": "m-2026", "finish_reason": "stop"}
-        assert isinstance(message, dict)
-        return Message(codec="pydantic-ai/2", data=message | {"kind": "response", "timestamp": "2026-12-01T18:00:00Z"})
-
-    thought: JsonValue = {"content": "A date is needed.", "signature": "c2ln", "part_kind": "thinking"}
-    said: JsonValue = {"content": "I load the other one. ", "part_kind": "text"}
-    load: JsonValue = {"tool_name": "core_load_skill", "args": '{"skill": "dates"}', "part_kind": "tool-call"}
-    assert isinstance(load, dict)
-    loading: Call = ("core_load_skill", {"skill": "dates"}, "call_1", Execute(True))
-    await tape.start("run_01", "s1", "When?", skill="law")
-    turn = provider(thought, said, load | {"tool_call_id": "call_1"})
-    await tape.turn("run_01", "", loading, message=turn, finish="tool_call")
-    await tape.returns("run_01", 0, {"skill": "dates"})
-    await tape.turn("run_01", "", ("human_approve_publish", {"url": "1"}, "call_2", ask("cp_01")))
-    await tape.answer("cp_01", "answered", True)
-    text: JsonValue = {"content": "Soon.", "part_kind": "text"}
-    await tape.turn("run_01", "", message=provider(text), verified=Reject("(answer): not JSON", 1))
-    await tape.turn("run_01", "Later.", verified=Reject("(answer): not JSON", 1))
-    await tape.retry("run_01")
-    fits: JsonValue = {"content": '{"year": 2027}', "part_kind": "text"}
-    await tape.turn("run_01", "", message=provider(fits), verified=Accept({"year": 2027}))
-
-
-async def delegated_and_looped(tape: Tape) -> None:
-    """What the decisions make of a pipeline: an agent, a parallel of a supervisor and of a host with a loop."""
-    leaf: JsonValue = {"kind": "agent", "agent": "left", "max_steps": 5}
-    both: JsonValue = [{"kind": "agent", "agent": "boss"}, {"kind": "agent", "agent": "host", "skill": "law"}]
-    await tape.start("run_01", "s1", "go", steps=[leaf, {"kind": "parallel", "steps": both}])
-    [writer] = await tape.children("run_01")
-    await tape.turn(writer, "Written.")
-    boss, host = (await tape.children("run_01"))[1:]
-    plan = Delegate("helper", "x", 5, "hidden")
-    delegate: Call = ("core_delegate", {"agentId": "helper", "input": "x"}, "call_1", plan)
-    await tape.turn(boss, "Help. ", delegate)
-    loop: Call = ("core_start_loop", {"pipeline": ["left"]}, "call_1", StartLoop([leaf], "go", 2))
-    await tape.turn(host, "", loop, ("core_iterate_loop", {}, "call_2", Iterate()))
-    [helper], [iteration] = await tape.children(boss), await tape.children(host)
-    await tape.turn(helper, "", ("human_approve_publish", {"url": "1"}, "", ask("cp_01")))
-    [inner] = await tape.children(iteration)
-    await tape.turn(inner, "First.")
-    await tape.turn(host, "", ("core_finish_loop", {"result": "R"}, "call_3", FinishLoop("R")))
-    await tape.turn(host, "Hosted.")
-    await tape.answer("cp_01", "answered", "yes")
-    await tape.turn(helper, "Helped.")
-    await tape.turn(boss, "All done.")
-
-
 LOGS: dict[str, Script] = {
     script.__name__: script
     for script in (
@@ -422,86 +365,3 @@ LOGS: dict[str, Script] = {
         delegated_and_looped,
     )
 }
-
-_KEY = IdempotencyKey(key="k", digest="6b86b273")
-_LINK = ParentLink(run="run_00", slot="2/0", kind="supervisor")
-_STEPS: JsonValue = [{"kind": "agent", "agent": "a"}]
-_CALL: dict[str, object] = {"call": "7.1", "tool": "tool_x", "tool_call_id": "id_1"}
-_QUESTION: dict[str, object] = {"kind": "input", "run": "run_01", "root": "run_00", "session": "s1", "agent": "a"}
-_QUESTION |= {"args": {"n": 1}, "args_schema": {"type": "object"}, "prompt": "Go?"} | _CALL
-
-# Every event twice: with what it must have, and with everything.
-SPECIMENS: list[tuple[type[Event], dict[str, object], dict[str, object]]] = [
-    (
-        RunStarted,
-        {"agent": "a", "input": None, "session": "s1", "root": "run_01", "started": 1.5},
-        {
-            "kind": "pipeline",
-            "owner": A,
-            "max_steps": 7,
-            "parent": _LINK,
-            "skill": "review",
-            "steps": _STEPS,
-            "key": _KEY,
-        },
-    ),
-    (
-        ModelResponded,
-        {"turn": 0, "base": 1, "message": {"codec": "bread/1", "data": {}}, "model": "m", "finish": "stop"},
-        {"usage": {"input_tokens": 5, "output_tokens": 7, "cached_tokens": 3}, "duration_ms": 12.25},
-    ),
-    (
-        ModelFailed,
-        {"turn": 1, "base": 9, "attempt": 2, "code": "MODEL_ERROR", "message": "529"},
-        {"retry_at": 1_760_000_001.5},
-    ),
-    (OutputRejected, {"turn": 2, "attempt": 1, "message": "year: 'soon' is not of type 'integer'"}, {"last": True}),
-    (ToolCalled, _CALL | {"args_at": 3}, {"idempotent": True}),
-    (ToolReturned, _CALL | {"result": {"n": [1, 2.5, None, True, "x"]}}, {"duration_ms": 3.5}),
-    (ToolFailed, _CALL | {"code": "TOOL_ERROR", "message": "broken"}, {"duration_ms": 3.5}),
-    (Suspended, {"call": "7.1", "checkpoint": "cp_01", "kind": "in_doubt"}, {}),
-    (QuestionAsked, {"checkpoint": "cp_01"}, {"run": "run_02"}),
-    (
-        Resumed,
-        _CALL | {"checkpoint": "cp_01", "kind": "approval", "verdict": "approved"},
-        {"response": {"approved": True, "args": {"n": 2}}, "owner": B},
-    ),
-    (ChildStarted, {"slot": "2/0", "child": "run_02", "agent": "a", "kind": "loop"}, {"visibility": "mediate"}),
-    (ChildSuspended, {"slot": "2/0", "child": "run_02"}, {}),
-    (ChildResumed, {"slot": "2/0", "child": "run_02"}, {}),
-    (
-        ChildReturned,
-        {"slot": "2/0", "child": "run_02", "status": "failed"},
-        {"output": "x", "code": "MODEL_ERROR", "message": "529", "owner": A},
-    ),
-    (StepStarted, {"path": "2/0", "agent": "a"}, {"child": "run_02"}),
-    (StepFinished, {"path": "2/0"}, {"output": [1, None], "agent": "a", "child": "run_02"}),
-    (LoopStarted, {"loop": "7.1", "call": "7.1", "steps": _STEPS, "max_iterations": 3}, {"input": {"topic": "x"}}),
-    (IterationStarted, {"loop": "7.1", "iteration": 2, "call": "9.0", "child": "run_02"}, {}),
-    (IterationFinished, {"loop": "7.1", "iteration": 2, "call": "9.0"}, {"output": "x"}),
-    (LoopFinished, {"loop": "7.1", "status": "exhausted", "iterations": 3}, {"result": {"n": 1}}),
-    (RunTaken, {"owner": None, "reason": "handed_over"}, {"previous": B}),
-    (Parked, {"pending": 2}, {}),
-    (RunRetried, {}, {"owner": A, "max_steps": 50}),
-    (RunCompleted, {}, {"of": 4, "output": "x", "duration_ms": 12.25}),
-    (RunFailed, {"code": "STEPS_EXCEEDED", "message": "more than 20"}, {}),
-    (RunCancelled, {"reason": "enough"}, {}),
-    (
-        CheckpointOpened,
-        _QUESTION,
-        {
-            "response_schema": DECISION_SCHEMA,
-            "skill": "review",
-            "parent": _LINK,
-            "deadline": 1_760_003_600.0,
-            "on_timeout": {"publish": False},
-        },
-    ),
-    (CheckpointClaimed, {"claim": "claim_01", "resumed": 5}, {"comment": "fine", "key": _KEY}),
-    (CheckpointExpired, {"resumed": 5}, {}),
-    (CheckpointDiscarded, {"reason": "settled"}, {}),
-    (SessionOpened, {"session": "s1"}, {"tags": {"team": "press"}}),
-    (SessionTagged, {"tags": {"team": "mail"}}, {}),
-    (SessionDeleted, {}, {"reason": "cleanup"}),
-    (Erased, {}, {}),
-]

@@ -17,8 +17,9 @@ from bread.domain.envelope import APP, Meta, Recorded
 from bread.domain.events import Event
 from bread.transport.codec import stored_form
 
-from .logs import LOGS, SPECIMENS, Script
+from .logs import LOGS, Script
 from .reading import HERE, Line, reading, shapes
+from .specimens import SPECIMENS
 from .tape import ANN, A, recording
 
 # What the first release does not decide yet may come to mean more; what is sure of it is this.

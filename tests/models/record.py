@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from models.kit import ASK, CHAT, CLAUDE, FETCH, GEMINI, HI, PROTOCOLS, RESPONSES, done, model_at, request, told, used
-from models.stub import Part, Stub, Thought, calls, says
+from models.protocols import Part, Thought, calls, says
+from models.stub import Stub
 
 TURNS = Path(__file__).parent / "turns"
 THOUGHT = Thought("They want a page. é😀", "c2lnbmVk")

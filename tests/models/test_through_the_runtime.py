@@ -20,7 +20,8 @@ from bread.testing import ScriptedModel, call, text
 from crash.processes import Log
 from models.child import COUNTED, agent_at
 from models.kit import CHAT, CLAUDE, KEY, Provide, call_ids, conversation, model_at, outcomes
-from models.stub import ABORT, CUT, SILENCE, Stub, calls, says, status
+from models.protocols import ABORT, CUT, SILENCE, calls, says, status
+from models.stub import Stub
 from observers.clients import Client, log_of
 from scenes import ONLY_FILE, OpenBread, ask_first, asking, ended, names, question, refused
 from support import read, said, types, wire

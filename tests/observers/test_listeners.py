@@ -4,72 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from bread import (
-    Agent,
-    AnswerCheckpoint,
     AnyCrumb,
     Bread,
     BreadError,
-    RunHandle,
-    StoreUnavailable,
     define_agent,
     define_tool,
 )
 from bread.domain.ports import Logged
-from bread.runtime import listeners
-from bread.testing import ScriptedModel, call, fail, pause, text
-from crash.stores import Shared
+from bread.testing import ScriptedModel, call, pause, text
 from support import read
 
-from .agents import fetch, sign
 from .clients import LIVE, Client, Heard, Wire, attach, durable, log_of
-from .stage import is_deletion
+from .listening import agent, everything, expect_whole, live_through, live_to_rest
+from .viewers import is_deletion
 
 INFO_KEYS = ("runId", "rootRunId", "agentId", "sessionId")
 
 
-def agent(*turns: list[Any]) -> Agent:
-    return define_agent("worker", model=ScriptedModel(list(turns)), tools=[sign, fetch], permissions={"ask": []})
-
-
-def everything() -> Agent:
-    """Text, a failed attempt after some of it, a tool beside two questions, an answer each, and an end."""
-    return agent(
-        [text("Well, "), fail("overloaded", times=1), text("I shall \U0001f680 fetch. "), call("tool_fetch")],
-        [text("Now sign. "), call("human_sign"), call("tool_fetch"), call("human_sign")],
-        [text("Signed twice, done.")],
-    )
-
-
-async def live_through(bread: Bread, run: RunHandle) -> str:
-    """Read a run to its end, with an answer to each of its questions; gives its id."""
-    questions = [c.checkpoint_id for c in await read(run) if c.type == "human:required"]
-    while questions:
-        more = await read(bread.resume(questions.pop(), {"yes": True}, author="ann"))
-        questions += [c.checkpoint_id for c in more if c.type == "human:required"]
-    return run.run_id
-
-
 async def whole_log(bread: Bread, run_id: str) -> list[Logged]:
     return log_of([event async for event in bread.audit(run_id)])
-
-
-async def expect_whole(bread: Bread, run_id: str, *clients: Client) -> None:
-    """What each client has is what an observer is shown from the start, which is what the log says."""
-    observer = Client()
-    for crumb in await read(bread.observe(run_id)):
-        observer.take(crumb.wire())
-    for client in (observer, *clients):
-        assert not getattr(client, "wrong", None)
-        assert durable(client.crumbs) == durable(observer.crumbs)
-        assert client.texts == observer.texts
 
 
 async def test_a17_b122_a2_a_listener_hears_what_the_stream_shows(open_bread: Callable[..., Bread]) -> None:
@@ -337,147 +296,3 @@ async def test_a17_b77_c60_a_session_that_is_deleted_behind_the_end_of_its_run_i
         ("agent:error", "RUN_CANCELLED"),
         ("agent:error", "SESSION_DELETED"),
     ]
-
-
-# --- two processes on one store ---------------------------------------------------------------------------------------
-
-
-class HeldTail:
-    """What a process hears of others, held back: the moment between their commit and the next look at the store."""
-
-    def __init__(self, bread: Bread) -> None:
-        self._journal = bread._running().journal
-        self._tell = self._journal._tell
-        self._held: list[tuple[list[Logged], int]] = []
-        self._news = asyncio.Event()
-        self._journal._tell = self._hold  # type: ignore[method-assign]
-
-    def _hold(self, foreign: list[Logged], position: int) -> None:
-        self._held.append((foreign, position))
-        self._news.set()
-
-    async def let_go(self) -> None:
-        """Tell what was held back, once there is something."""
-        while not self._held:
-            self._news.clear()
-            await self._news.wait()
-        self._journal._tell = self._tell  # type: ignore[method-assign]
-        for foreign, position in self._held:
-            self._tell(foreign, position)
-
-
-@asynccontextmanager
-async def two(shared: Shared, *agents: Agent, executing: Agent | None = None) -> AsyncIterator[tuple[Bread, Bread]]:
-    """A process that executes, and one that only answers, on one store."""
-    async with (
-        Bread(agents=agents, store=shared.url, backoff=(0.01,)) as worker,
-        Bread(agents=agents, store=shared.url, executes=False) as desk,
-    ):
-        yield worker, desk
-
-
-async def test_a17_b66_listeners_hear_what_another_process_executes(shared: Shared) -> None:
-    heard = Heard()
-    async with two(shared, everything()) as (worker, desk):
-        desk.on("crumb", heard)
-        run_id = await live_through(worker, worker.run("worker", "go"))
-        await heard.last()
-        await expect_whole(worker, run_id, heard)
-
-
-@pytest.mark.parametrize("known", [True, False], ids=["heard before", "never heard of"])
-async def test_a17_b122_an_own_commit_ahead_of_foreign_ones_leaves_no_gap(shared: Shared, known: bool) -> None:
-    """An answer of another process is in the store, and this one takes the run before its tail has told it so."""
-    heard = Heard()
-    async with two(shared, agent([call("human_sign")], [text("Thank you.")])) as (worker, desk):
-        if known:
-            worker.on("crumb", heard)
-        run = worker.run("worker", "go")
-        await live_to_rest(run)
-        (item,) = (await worker.list_checkpoints()).items
-        if known:
-            await heard.asked()
-        else:
-            worker.on("crumb", heard)
-        tail = HeldTail(worker)
-        await desk.send(AnswerCheckpoint(checkpoint_id=item.id, response="yes"))
-        worker._running().sweep_soon()
-        await heard.last()
-        await tail.let_go()
-        await another_run(worker, heard)
-        whole = durable([crumb.wire() for crumb in await read(worker.observe(run.run_id))])
-        question = next(number for number, crumb in enumerate(whole) if crumb["type"] == "human:required")
-        assert durable(heard.crumbs) == whole[0 if known else question + 1 :]
-
-
-async def live_to_rest(run: Any) -> None:
-    with pytest.raises(BreadError, match="RUN_SUSPENDED"):
-        await run
-
-
-async def another_run(bread: Bread, heard: Heard) -> None:
-    """One more run through the same listener: whatever it was told twice, it was told before that."""
-    await live_to_rest(bread.run("worker", "again"))
-    while not heard.of_others:
-        await bread.list_runs()
-    await bread._listeners.drain(10)
-
-
-async def test_a17_b122_foreign_commits_that_are_told_late_are_not_heard_twice(shared: Shared) -> None:
-    """The run is over, here, before this process is told of the answer of another one that it has executed."""
-    gate, heard = asyncio.Event(), Heard()
-
-    @define_tool
-    async def slow() -> str:
-        await gate.wait()
-        return "slow"
-
-    model = ScriptedModel([[call("human_sign"), call("tool_slow")], [text("Both.")]])
-    helper = define_agent("worker", model=model, tools=[sign, slow])
-    async with two(shared, helper) as (worker, desk):
-        worker.on("crumb", heard)
-        run_id = await worker.start("worker", "go")
-        await heard.until(lambda crumbs: any(c["type"] == "tool:call" for c in crumbs))
-        (item,) = (await worker.list_checkpoints()).items
-        tail = HeldTail(worker)
-        await desk.send(AnswerCheckpoint(checkpoint_id=item.id, response="yes"))
-        gate.set()
-        await heard.last()
-        await tail.let_go()
-        await another_run(worker, heard)
-        assert durable(heard.crumbs) == durable([crumb.wire() for crumb in await read(worker.observe(run_id))])
-
-
-async def test_a17_b130_a_store_that_does_not_answer_takes_nothing_from_a_listener(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Some of the listener's reads fail: it hears all the same, and no text of it twice."""
-    monkeypatch.setattr(listeners, "RETRY_SECONDS", 0.0)
-    heard, gate, reads, failing = Heard(), asyncio.Event(), 0, {1, 2, 4, 6, 9, 10}
-    speaking = agent([text("Some \U0001f680 "), pause(gate.wait), text("words. "), call("human_sign")], [text("Done.")])
-    async with Bread(agents=[speaking], store=f"sqlite:///{tmp_path}/bread.db") as bread:
-        journal = bread._running().journal
-        ask = journal.ask
-
-        async def moody(question: Any, *args: Any, **more: Any) -> Any:
-            nonlocal reads
-            task = asyncio.current_task()
-            if task is not None and task.get_name().startswith("listen "):
-                reads += 1
-                if reads in failing:
-                    raise StoreUnavailable("the disk thinks")
-            return await ask(question, *args, **more)
-
-        monkeypatch.setattr(journal, "ask", moody)
-        bread.on("crumb", heard)
-        run = await bread.start("worker", "go")
-        await heard.until(lambda crumbs: any(c["type"] == "text:delta" for c in crumbs))
-        # The listener falls behind, and has to read the store in the middle of the turn.
-        bread._running().hub.poke_all()
-        gate.set()
-        await heard.asked()
-        (item,) = (await bread.list_checkpoints()).items
-        await bread.resume(item.id, "yes")
-        await heard.last()
-        await expect_whole(bread, run, heard)
-        assert reads > max(failing)
