@@ -16,7 +16,7 @@ from typing import Any
 import nats
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.js import JetStreamContext
+from nats.js import JetStreamContext, api
 
 BINARY = Path(sysconfig.get_path("scripts"), "nats-server")
 PATIENCE = 20.0
@@ -93,7 +93,9 @@ async def kept(server: NatsServer, subjects: str = "bread.v1.*.crumbs.>") -> lis
 
 
 async def kept_of(js: JetStreamContext, subjects: str) -> list[Msg]:
-    stored = await js.pull_subscribe(subjects, stream="BREAD_CRUMBS")
+    # Without acknowledgements: a thousand that are not acknowledged would be all that comes.
+    reading = api.ConsumerConfig(ack_policy=api.AckPolicy.NONE)
+    stored = await js.pull_subscribe(subjects, stream="BREAD_CRUMBS", config=reading)
     found: list[Msg] = []
     while (await stored.consumer_info()).num_pending:
         found += await stored.fetch(500, timeout=5)
