@@ -122,12 +122,7 @@ class JetStream:
         await self.link.up.wait()
 
     async def _prepare(self, client: Client) -> None:
-        version = client.connected_server_version
-        if (version.major, version.minor) < OLDEST:
-            raise BreadError(
-                "TRANSPORT_TOO_OLD",
-                f"NATS at {self.shown} has version {version.major}.{version.minor}; bread needs 2.11 or newer",
-            )
+        self.check_version(client)
         self._js = client.jetstream(timeout=ACK_SECONDS)
         await self._ensure_stream(self._js)
         if self._listening is not client:
@@ -135,9 +130,19 @@ class JetStream:
             self._listening = client
         await barrier(client)
 
-    async def _ensure_stream(self, js: JetStreamContext) -> None:
-        """Make the stream, or what it must have; how long and how much it keeps is the administrator's."""
-        wanted = api.StreamConfig(
+    def check_version(self, client: Client) -> None:
+        """TRANSPORT_TOO_OLD for a server that would take settings without knowing them."""
+        version = client.connected_server_version
+        if (version.major, version.minor) < OLDEST:
+            raise BreadError(
+                "TRANSPORT_TOO_OLD",
+                f"NATS at {self.shown} has version {version.major}.{version.minor}; bread needs 2.11 or newer",
+            )
+
+    @property
+    def streams(self) -> tuple[api.StreamConfig, ...]:
+        """What is kept where: the streams as they are made where there are none."""
+        crumbs = api.StreamConfig(
             name=STREAM,
             description="What bread tells of its runs",
             subjects=list(KEPT),
@@ -152,6 +157,11 @@ class JetStream:
             max_consumers=10_000,
             num_replicas=self._replicas,
         )
+        return (crumbs,)
+
+    async def _ensure_stream(self, js: JetStreamContext) -> None:
+        """Make the stream, or what it must have; how long and how much it keeps is the administrator's."""
+        wanted = self.streams[0]
         try:
             try:
                 there = (await js.stream_info(STREAM)).config

@@ -50,7 +50,7 @@ class Link:
     ) -> None:
         self.address, self._prepare, self._missed = address, prepare, missed
         user = address.user or "bread"
-        self._options: dict[str, Any] = {
+        self.options: dict[str, Any] = {
             "servers": list(address.servers),
             "name": name,
             "user": address.user,
@@ -72,7 +72,7 @@ class Link:
             "closed_cb": self._on_closed,
         }
         if tls is not None:
-            self._options["tls"] = tls
+            self.options["tls"] = tls
         self.client: Client | None = None
         self.up = asyncio.Event()
         self._closed = asyncio.Event()
@@ -122,11 +122,11 @@ class Link:
             self._closed.clear()
             client = self.client = Client()
             try:
-                await client.connect(**self._options)
+                await client.connect(**self.options)
                 if await self._ready(client):
                     await self._closed.wait()
             except FAILURES as error:
-                self._complain(_words(error))
+                self._complain(words_of(error))
             self.up.clear()
             with suppress(*FAILURES):
                 await client.close()
@@ -143,7 +143,7 @@ class Link:
                     return False
                 self._complain(str(error))
             except FAILURES as error:
-                self._complain(_words(error))
+                self._complain(words_of(error))
             else:
                 self._complained.clear()
                 self.up.set()
@@ -157,7 +157,7 @@ class Link:
     # --- what the library tells
 
     async def _on_error(self, error: Exception) -> None:
-        words = _words(error)
+        words = words_of(error)
         if isinstance(error, nats.errors.SlowConsumerError):
             self._missed()
         elif "permissions violation" in words.lower():
@@ -174,12 +174,12 @@ class Link:
         if first is None or first.done():
             self._complain(words)
         elif is_refusal(words):
-            first.set_exception(self._refused())
+            first.set_exception(self.refused())
         else:
             self._complain(words)
             first.set_result(None)
 
-    def _refused(self) -> BreadError:
+    def refused(self) -> BreadError:
         return BreadError(
             "TRANSPORT_UNAVAILABLE",
             f"NATS at {self.address.shown} does not accept who we are: check the user and the password of --nats"
@@ -189,7 +189,7 @@ class Link:
     def _complain(self, words: str) -> None:
         refused = is_refusal(words)
         if refused not in self._complained and not self._closing:
-            why = self._refused().message if refused else f"NATS at {self.address.shown} cannot be used now: {words}"
+            why = self.refused().message if refused else f"NATS at {self.address.shown} cannot be used now: {words}"
             logger.warning("%s; runs go on, and it is tried again", why)
         self._complained.add(refused)
 
@@ -217,5 +217,5 @@ def is_refusal(words: str) -> bool:
     return any(sign in words.lower() for sign in ("authorization", "authentication"))
 
 
-def _words(error: BaseException) -> str:
+def words_of(error: BaseException) -> str:
     return str(error).removeprefix("nats: ").strip("'") or type(error).__name__

@@ -89,27 +89,20 @@ async def examine(place: Place, *, deep: bool) -> AsyncIterator[Finding]:
 
 
 async def bus(place: Place) -> AsyncIterator[Finding]:
-    """Whether NATS answers, lets us in and has the stream, where there is to be one."""
+    """NATS, where there is to be one; what looks at it is imported where there is."""
     try:
         transport = place.transport()
-        if transport is None:
-            yield ok("transport", "in-process; processes on one store hear each other through it")
-            return
-        await transport.open(lambda root, frame: None)
     except BreadError as error:
         if error.code != "CONFIG_INVALID":  # which was said already
             yield failed("transport", error)
         return
-    try:
-        yield nats_finding(transport)
-    finally:
-        await transport.close()
+    if transport is None:
+        yield ok("transport", "in-process; processes on one store hear each other through it")
+        return
+    from . import checks_nats
 
-
-def nats_finding(transport: Any) -> Finding:
-    if transport.is_up:
-        return ok("transport", f"NATS at {transport.shown}")
-    return warn("transport", f"NATS at {transport.shown} does not answer", "start it; runs go on without it")
+    async for finding in checks_nats.server(transport):
+        yield finding
 
 
 async def postgres(place: Place, *, deep: bool) -> AsyncIterator[Finding]:
