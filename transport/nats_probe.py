@@ -1,7 +1,8 @@
 """What a NATS server lets us do, found out without doing it.
 
-A server checks whether a user may publish, and then refuses a reply subject that is reserved for itself, before it hands
-anything on. So a message with such a reply is refused in one of two ways, and nobody ever sees it but its log.
+A server checks whether a user may publish, and then refuses a reply subject that is reserved for itself, before it
+hands anything on (measured from 2.11 to 2.15). So a message with such a reply is refused in one of two ways, and shows
+in the server's log alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from .nats_link import FAILURES, Link, barrier, is_refusal, words_of
 CONNECT_SECONDS = 6.0
 ANSWER_SECONDS = 2.0
 RESERVED = "_R_.bread.doctor"
-# A server that would not refuse: no stream is called so, no subject, and no other request takes this for its own.
+# What a server that did not refuse would do with it: nothing. No stream and no subject has these names, and of the
+# requests only a purge, of that subject, is written so.
 HEADERS = {"Nats-Expected-Stream": "doctor"}
 DATA = b'{"filter":"bread.doctor"}'
 
@@ -46,7 +48,7 @@ class Probe:
         self.client, self._complaints = client, complaints
 
     async def denied(self, publishes: Iterable[str], subscribes: Iterable[str]) -> set[str]:
-        """What is not permitted, as `publish SUBJECT` and `subscribe SUBJECT`. NoAnswer where the server does not say."""
+        """What is not permitted, as `publish SUBJECT` and `subscribe SUBJECT`. NoAnswer where it does not say."""
         asked = dict(enumerate(publishes))
         heard = list(subscribes)
         try:
@@ -75,8 +77,8 @@ class Probe:
             return Answer({}, 503, "JetStream is not switched on")
         except (*FAILURES, ValueError) as error:
             raise NoAnswer(f"the JetStream API does not answer: {words_of(error)}") from error
-        error = found.get("error")
-        return Answer(found) if error is None else Answer({}, error["code"], error.get("description", ""))
+        wrong = found.get("error")
+        return Answer(found) if wrong is None else Answer({}, wrong["code"], wrong.get("description", ""))
 
 
 def sample(pattern: str) -> str:

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from typing import Any
 
+from nats.js.api import StreamConfig
+
 from ...domain.errors import BreadError
 from ...transport.jetstream import JetStream
 from ...transport.nats_probe import Answer, NoAnswer, Probe, probing
@@ -79,7 +81,7 @@ async def _inside(bus: JetStream, probe: Probe) -> AsyncIterator[Finding]:
         answer = await probe.ask(look.removeprefix("$JS.API."))
         after = time.time()
         may = {verb for verb in ("CREATE", "UPDATE") if f"publish $JS.API.STREAM.{verb}.{config.name}" not in denied}
-        for finding in _stream(config.as_dict(), answer, may):
+        for finding in _stream(_plain(config), answer, may):
             yield finding
         if config is streams[0] and "ts" in answer.found:
             yield _clock(_seconds(answer.found["ts"]), before, after)
@@ -111,6 +113,11 @@ def _stream(wanted: dict[str, Any], answer: Answer, may: set[str]) -> Iterator[F
         yield from problems
         if not problems:
             yield _fullness(name, config, state)
+
+
+def _plain(config: StreamConfig) -> dict[str, Any]:
+    """As the API has it: durations in nanoseconds, and words for what is chosen."""
+    return {name: getattr(value, "value", value) for name, value in config.as_dict().items()}
 
 
 def _problems(wanted: dict[str, Any], config: dict[str, Any], may: set[str]) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ def doctor(
     cwd: Cwd = None,
     json: AsJson = False,
 ) -> None:
-    """Check the installation, the app, its models and the store. Changes nothing. Exit code 1 if something fails."""
+    """Check the installation, the app, its models, store and NATS. Changes nothing. Exit code 1 if something fails."""
     place: Place = context.obj
 
     async def work() -> int:

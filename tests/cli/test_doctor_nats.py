@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -10,7 +11,6 @@ from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
-from nats.js import api
 
 from bread.runtime.cli import checks_nats
 from bread.transport.jetstream import JetStream
@@ -49,13 +49,10 @@ def limited(server: NatsServer, user: str = "bread:hunter2") -> str:
     return server.url.replace("//", f"//{user}@")
 
 
-async def kept(server: NatsServer, **given: Any) -> int:
-    """How much the stream holds; made first, if it is said how."""
+async def kept(server: NatsServer) -> int:
+    """How much the stream holds."""
     client = await outside(server)
-    js = client.jetstream()
-    if given:
-        await js.add_stream(api.StreamConfig(**({"name": "BREAD_CRUMBS"} | given)))
-    found = (await js.stream_info("BREAD_CRUMBS")).state.messages
+    found = (await client.jetstream().stream_info("BREAD_CRUMBS")).state.messages
     await client.close()
     return found
 
@@ -63,7 +60,7 @@ async def kept(server: NatsServer, **given: Any) -> int:
 async def test_all_is_well_and_nothing_is_left(shell: Shell, tmp_path: Path) -> None:
     """B156: first without a stream, which is not made; then with one. Neither the stream nor who listens to everything
     gets anything of what was tried."""
-    with running(tmp_path / "nats", 'jetstream { store_dir: "js" }', jetstream=False) as server:
+    with running(tmp_path / "nats") as server:
         done, found = look(shell, server.url)
         assert (done.code, wrong(found)) == (0, [])
         assert "which the first process makes" in found[2]["detail"]
@@ -76,6 +73,7 @@ async def test_all_is_well_and_nothing_is_left(shell: Shell, tmp_path: Path) -> 
         async def see(message: Msg) -> None:
             seen.append(message)
 
+        version = client.connected_server_version.major
         await client.jetstream().publish("bread.v1.default.crumbs.a.s.r.r", b"x")
         await client.subscribe("bread.>", cb=see)
         await client.subscribe("$JS.API.STREAM.PURGE.>", cb=see)
@@ -85,7 +83,7 @@ async def test_all_is_well_and_nothing_is_left(shell: Shell, tmp_path: Path) -> 
         await client.close()
         assert (done.code, done.err, wrong(found)) == (0, "", [])
         assert [one["what"] for one in found] == ALL
-        assert found[0]["detail"] == f"NATS 2.15.1 at 127.0.0.1:{server.port}"
+        assert re.fullmatch(rf"NATS {version}\.\d+\.\d+ at 127\.0\.0\.1:{server.port}", found[0]["detail"])
         assert found[2]["detail"].startswith("BREAD_CRUMBS: 1 messages, ")
         assert found[2]["detail"].endswith(" of 1.0 GB, for 3600 s, replicas: 1")
         assert (await kept(server), seen) == (1, [])
@@ -127,7 +125,7 @@ def test_whoever_may_do_what_the_page_says_lacks_nothing(shell: Shell, tmp_path:
     )
     with running(tmp_path / "nats", USERS.format(publish=publish, subscribe=HEARS)) as server:
         done, found = look(shell, limited(server))
-    assert wrong(found) == [("fail", "stream")]
+    assert (done.code, wrong(found)) == (1, [("fail", "stream")])
     assert "$JS.API.STREAM.CREATE.BREAD_CRUMBS" in found[-1]["toDo"]
     assert [one["state"] for one in found if one["what"] == "nats rights"] == ["ok"]
 
@@ -143,7 +141,7 @@ def test_whoever_may_do_what_the_page_says_lacks_nothing(shell: Shell, tmp_path:
         ({"duplicate_window": 60}, "warn", "duplicates for 60 s only"),
         ({"allow_direct": False}, "warn", "direct reads"),
         ({"max_bytes": -1}, "warn", "without an end"),
-        ({"max_bytes": 150, "max_age": 0}, "warn", "when it is full the oldest go"),
+        ({"max_bytes": 190, "max_age": 0}, "warn", "when it is full the oldest go"),
     ],
     ids=["subjects", "retention", "storage", "denied", "discard", "window", "direct", "endless", "full"],
 )
@@ -212,7 +210,7 @@ def test_clocks(by: float, words: str) -> None:
     """B156: by the time that stands in the server's answer."""
     at = checks_nats._seconds("2026-12-03T00:26:56.129292521Z")
     finding = checks_nats._clock(at, at + by, at + by + 0.5)
-    assert words in finding.detail.replace("99 s", "100 s").replace("100 s ahead", "100 s ahead")
+    assert words in finding.detail
     assert (finding.state, bool(finding.to_do)) == (("ok", False) if by == 2 else ("warn", True))
 
 
