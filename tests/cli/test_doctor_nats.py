@@ -13,6 +13,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from bread.runtime.cli import checks_nats
+from bread.transport import nats_probe
 from bread.transport.jetstream import JetStream
 from cli_kit import Done, Shell, error_line
 from nats_server import NatsServer, outside, running
@@ -87,6 +88,22 @@ async def test_all_is_well_and_nothing_is_left(shell: Shell, tmp_path: Path) -> 
         assert found[2]["detail"].startswith("BREAD_CRUMBS: 1 messages, ")
         assert found[2]["detail"].endswith(" of 1.0 GB, for 3600 s, replicas: 1")
         assert (await kept(server), seen) == (1, [])
+
+
+async def test_a_server_that_would_hand_on_what_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B156: one of a release to come, perhaps. Nothing is kept or removed, and the rights are not guessed."""
+    monkeypatch.setattr(nats_probe, "RESERVED", "_INBOX.doctor")
+    with running(tmp_path / "nats") as server:
+        bus = JetStream(server.url)
+        await bus.open(lambda root, frame: None)
+        await bus.close()
+        client = await outside(server)
+        await client.jetstream().publish("bread.v1.default.crumbs.doctor", b"x")
+        await client.close()
+        found = [one async for one in checks_nats.server(bus)]
+        assert await kept(server) == 1
+    assert [(one.state, one.what) for one in found] == [("ok", "transport"), ("warn", "transport")]
+    assert "does not say who may publish" in found[1].detail
 
 
 def test_no_jetstream(shell: Shell, tmp_path: Path) -> None:
