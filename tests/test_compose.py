@@ -19,7 +19,8 @@ from nats.js.errors import NotFoundError
 from typer.main import get_command
 
 from bread.runtime.cli.root import app
-from bread.runtime.servers import free_port
+from bread.runtime.servers import NatsServer
+from nats_server import outside
 
 ROOT = Path(__file__).parent.parent
 NATS_CONF = ROOT / "deploy" / "nats.conf"
@@ -236,29 +237,21 @@ def test_nats_takes_its_configuration_only_with_a_password() -> None:
 
 
 @pytest.fixture
-def nats_port(tmp_path: Path) -> Iterator[int]:
-    """A server of this file, on a port and a folder of the test."""
-    port, conf = free_port(), NATS_CONF.read_text()
+def nats_server(tmp_path: Path) -> Iterator[NatsServer]:
+    """A server of this file, on ports and a folder of the test."""
+    conf = NATS_CONF.read_text()
     for line, other in {
-        "listen: 0.0.0.0:4222": f"listen: 127.0.0.1:{port}",
-        "http: 127.0.0.1:8222": f"http: 127.0.0.1:{free_port()}",
+        "listen: 0.0.0.0:4222": "",
+        "http: 127.0.0.1:8222": "http: 127.0.0.1:-1",
         "store_dir: /data": f'store_dir: "{tmp_path}/data"',
     }.items():
         assert line in conf
         conf = conf.replace(line, other)
-    (tmp_path / "nats.conf").write_text(conf)
-    server = subprocess.Popen(
-        [Path(sysconfig.get_path("scripts"), "nats-server"), "-c", tmp_path / "nats.conf"],
-        env=os.environ | {"NATS_BREAD_PASSWORD": "n-secret"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    yield port
-    server.kill()
-    server.wait()
+    with NatsServer(tmp_path, conf, jetstream=False, env={"NATS_BREAD_PASSWORD": "n-secret"}) as server:
+        yield server
 
 
-async def test_a_user_of_nats_may_do_what_bread_does_and_no_more(nats_port: int) -> None:
+async def test_a_user_of_nats_may_do_what_bread_does_and_no_more(nats_server: NatsServer) -> None:
     """Make, fill, read and purge a stream; neither delete it nor hear the answers to others."""
     denied: list[str] = []
     news = asyncio.Event()
@@ -267,15 +260,8 @@ async def test_a_user_of_nats_may_do_what_bread_does_and_no_more(nats_port: int)
         denied.append(str(error))
         news.set()
 
-    client = await nats.connect(
-        f"nats://bread:n-secret@127.0.0.1:{nats_port}",
-        inbox_prefix=b"_INBOX.bread",
-        error_cb=note,
-        reconnect_time_wait=0.05,
-        max_reconnect_attempts=400,
-    )
+    client = await outside(nats_server, user="bread", password="n-secret", inbox_prefix=b"_INBOX.bread", error_cb=note)
     try:
-        denied.clear()  # it was not up at once
         stream = client.jetstream(timeout=1.0)
         await stream.add_stream(name="BREAD_CRUMBS", subjects=["bread.v1.*.crumbs.>"])
         sent = await stream.publish("bread.v1.default.crumbs.a.s.r.r", b"1")

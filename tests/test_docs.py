@@ -24,10 +24,10 @@ from bread.projections.render import RunInfo, crumb_of, run_of, subject_of
 from bread.runtime.cli import exits
 from bread.runtime.cli.root import app
 from bread.runtime.config import PREFIX
+from bread.runtime.servers import NatsServer
 from doc_kit import Reader, blocks_of, environment
 from docs import generate
 from golden.reading import events_of_bread, read_log
-from nats_server import running
 from test_numbers import CODES, NO_CODES, ROOMS, codes_in, parsed
 
 ROOT = Path(__file__).parent.parent
@@ -267,7 +267,7 @@ def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, monkeypat
     reader = Reader(tmp_path / "reader", environment(Path(sys.executable).parent, ROOT))
     reader.folder.mkdir()
     if page.stem == "nats":
-        with running(tmp_path / "nats") as server:
+        with NatsServer(tmp_path / "nats") as server:
             reader.instead = {"nats://127.0.0.1:4222": server.url}
             assert reader.read(page) >= 4
     else:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bread import define_model
+from bread.runtime.servers import NatsServer
 from cli_kit import Server, Shell
 from examples import (
     approval,
@@ -26,7 +27,6 @@ from examples import (
 )
 from models.protocols import says
 from models.stub import Stub
-from nats_server import running
 
 EXAMPLES = Path(question.__file__).parent
 FOLDER_APP = EXAMPLES / "folder_app"
@@ -80,7 +80,7 @@ async def test_observer() -> None:
 
 async def test_only_nats(tmp_path: Path) -> None:
     """B130: all of it, over NATS alone."""
-    with running(tmp_path) as server:
+    with NatsServer(tmp_path) as server:
         seen = await only_nats.main(server.url)
     assert seen == [
         "agent:run:start",

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from ...projections.crumbs import HumanRequired
 from ..app import Bread
@@ -46,9 +47,10 @@ class Fate:
                     die()
 
 
-async def perform(store: str, database: Path, run_id: str, moment: str) -> None:
+async def perform(store: str, database: Path, run_id: str, moment: str, **options: Any) -> None:
     asyncio.get_running_loop().add_reader(sys.stdin, die)  # its end: who started this process is gone
-    async with Bread(agents=[publisher(database)], store=store, fault=Fate(moment), heartbeat=HEARTBEAT) as bread:
+    agents, fate = [publisher(database)], Fate(moment)
+    async with Bread(agents=agents, store=store, fault=fate, heartbeat=HEARTBEAT, **options) as bread:
         async for crumb in bread.observe(run_id):
             if moment == "waiting" and isinstance(crumb, HumanRequired):
                 die()

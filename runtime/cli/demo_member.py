@@ -1,7 +1,8 @@
 """A process of `bread demo --cluster`, on the servers that its environment names. It ends with whoever started it.
 
-python -m bread.runtime.cli.demo_member watch RUN            says each crumb of a run as a line of JSON, to its end
-python -m bread.runtime.cli.demo_member answer RUN FOLDER    performs the run; answers at a line of stdin, as whom
+python -m bread.runtime.cli.demo_member perform RUN DATABASE    performs the run, and dies when it would ask
+python -m bread.runtime.cli.demo_member watch RUN               says each crumb of a run as a line of JSON, to its end
+python -m bread.runtime.cli.demo_member answer RUN DATABASE     performs the run; answers at a line of stdin, as whom
 """
 
 from __future__ import annotations
@@ -9,23 +10,26 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ...projections.crumbs import HumanRequired
 from ..app import Bread
+from ..buses import bus_of
 from .demo import HEARTBEAT, publisher
-from .demo_child import die
+from .demo_child import die, perform
 from .words import as_json
 
 
-def bread_here(**options: Any) -> Bread:
-    return Bread(store=os.environ["BREAD_STORE"], heartbeat=HEARTBEAT, **options)
+def servers(where: Mapping[str, str]) -> dict[str, Any]:
+    """The options of a Bread on the servers that variables name."""
+    return {"store": where["BREAD_STORE"], "transport": bus_of(where["BREAD_NATS"], where["BREAD_NATS_PASSWORD"])}
 
 
 async def watch(run_id: str) -> None:
     asyncio.get_running_loop().add_reader(sys.stdin, die)
-    async with bread_here(executes=False) as bread:
+    async with Bread(executes=False, heartbeat=HEARTBEAT, **servers(os.environ)) as bread:
         async for crumb in bread.observe(run_id):
             print(as_json(crumb.wire()), flush=True)
 
@@ -40,7 +44,7 @@ async def answer(run_id: str, database: Path) -> None:
         lines.put_nowait(line)
 
     asyncio.get_running_loop().add_reader(sys.stdin, read)
-    async with bread_here(agents=[publisher(database)]) as bread:
+    async with Bread(agents=[publisher(database)], heartbeat=HEARTBEAT, **servers(os.environ)) as bread:
         async for crumb in bread.observe(run_id):
             if isinstance(crumb, HumanRequired):
                 author = (await lines.get()).strip()
@@ -49,5 +53,10 @@ async def answer(run_id: str, database: Path) -> None:
 
 
 if __name__ == "__main__":
-    _, role, run_id, *more = sys.argv
-    asyncio.run(watch(run_id) if role == "watch" else answer(run_id, Path(*more)))
+    match sys.argv[1:]:
+        case ["perform", run_id, database]:
+            asyncio.run(perform(run_id=run_id, database=Path(database), moment="suspending", **servers(os.environ)))
+        case ["watch", run_id]:
+            asyncio.run(watch(run_id))
+        case ["answer", run_id, database]:
+            asyncio.run(answer(run_id, Path(database)))

@@ -81,7 +81,8 @@ def demo(
         typer.Option("--composition", help="Two branches of a pipeline ask at once, and are answered at once."),
     ] = False,
     cluster: Annotated[
-        bool, typer.Option("--cluster", help="Processes that share PostgreSQL; the one that performs is killed.")
+        bool,
+        typer.Option("--cluster", help="Processes that share PostgreSQL and NATS; the one that performs is killed."),
     ] = False,
 ) -> None:
     """An agent asks, you answer, it goes on; kill it in between. Without a terminal it plays all of it by itself."""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from nats_server import NatsServer, running
+from bread.runtime.servers import NatsServer
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[NatsServer]:
-    with running(tmp_path / "nats") as server:
+    with NatsServer(tmp_path / "nats") as server:
         yield server

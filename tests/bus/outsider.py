@@ -10,7 +10,8 @@ from typing import Any
 import msgpack
 from nats.aio.msg import Msg
 
-from nats_server import NatsServer, kept, outside
+from bread.runtime.servers import NatsServer
+from nats_server import kept, outside
 
 Frame = dict[str, Any]
 

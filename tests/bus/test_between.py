@@ -12,9 +12,9 @@ from bread.domain.envelope import APP, Meta, Recorded
 from bread.domain.events import Event
 from bread.domain.ports import Logged
 from bread.domain.run_events import RunCancelled, RunTaken
+from bread.runtime.servers import NatsServer
 from bread.testing import call, pause, text
 from bread.transport.local import HEARD_TEXTS, HintFrame, LocalHub, TextFrame
-from nats_server import NatsServer
 from observers.clients import Client, attach
 from scenes import agent, asking, engine_of
 from support import read, said, wire

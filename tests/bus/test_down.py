@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from bread import Bread, BreadError, InvalidInput
+from bread.runtime.servers import NatsServer
 from bread.testing import pause, text
 from bread.transport import nats_link
 from bread.transport.jetstream import JetStream
-from nats_server import NatsServer, outside, running
+from nats_server import outside
 from scenes import agent, engine_of
 from support import read, wire
 
@@ -54,7 +55,7 @@ async def everything_is_out(bread: Bread) -> None:
 
 async def test_b130_b157_nats_may_come_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It is down when the process begins: runs go on, one line says so, and then everything is published."""
-    with running(tmp_path / "nats") as server:
+    with NatsServer(tmp_path / "nats") as server:
         server.kill()
         async with Bread(agents=[CLERK], store=store_in(tmp_path), nats=server.url) as bread:
             assert not bus_of(bread).is_up
@@ -64,7 +65,7 @@ async def test_b130_b157_nats_may_come_later(tmp_path: Path, caplog: pytest.LogC
             relay = engine_of(bread).relay
             assert relay is not None
             assert relay.published_upto < 3
-            server.restart()
+            server.start()
             await bus_of(bread).until_up()
             await everything_is_out(bread)
             assert relay.published_upto == [e async for e in bread.audit()][-1].position
@@ -92,7 +93,7 @@ async def test_b130_b133_the_server_is_killed_while_runs_go_on(server: NatsServe
             server.kill()
             await until_down(bread)
             await many(3)
-            server.restart()
+            server.start()
             await bus_of(bread).until_up()
 
         for _ in range(2):
@@ -144,7 +145,7 @@ async def test_b130_a_stream_that_is_gone_is_made_again(server: NatsServer, tmp_
 
 async def test_q_a_password_that_is_wrong_is_said_at_once_and_not_shown(tmp_path: Path) -> None:
     """TRANSPORT_UNAVAILABLE, with the setting; the store is closed again."""
-    with running(tmp_path / "nats", USER % "") as server:
+    with NatsServer(tmp_path / "nats", USER % "") as server:
         url = f"nats://bread:wrong-hunter@127.0.0.1:{server.port}"
         bread = Bread(agents=[CLERK], store=store_in(tmp_path), nats=url)
         with pytest.raises(BreadError) as caught:
@@ -164,19 +165,19 @@ async def test_q_a_password_that_is_changed_later_is_said_and_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """C63: the client library would give up for good."""
-    with running(tmp_path / "nats", USER % "") as server:
+    with NatsServer(tmp_path / "nats", USER % "") as server:
         url = f"nats://bread:hunter2@127.0.0.1:{server.port}"
         async with Bread(agents=[CLERK], store=store_in(tmp_path), nats=url) as bread:
             server.kill()
             await until_down(bread)
-            right, server._more = server._more, server._more.replace("hunter2", "hunter3")
-            server.restart()
+            right, server.more = server.more, server.more.replace("hunter2", "hunter3")
+            server.start()
             await bread.run("clerk", "go")
             while "does not accept who we are" not in caplog.text:
                 await bread.list_runs(limit=1)
             server.kill(signal.SIGTERM)
-            server._more = right
-            server.restart()
+            server.more = right
+            server.start()
             await bus_of(bread).until_up()
             await everything_is_out(bread)
         assert "hunter" not in caplog.text
@@ -184,7 +185,7 @@ async def test_q_a_password_that_is_changed_later_is_said_and_tried_again(
 
 async def test_q_a_server_without_jetstream_is_refused(tmp_path: Path) -> None:
     """TRANSPORT_UNAVAILABLE."""
-    with running(tmp_path / "nats", jetstream=False) as server:
+    with NatsServer(tmp_path / "nats", jetstream=False) as server:
         with pytest.raises(BreadError, match="has no JetStream") as caught:
             await Bread(store=store_in(tmp_path), nats=server.url).open()
         assert caught.value.code == "TRANSPORT_UNAVAILABLE"
@@ -225,7 +226,7 @@ PUBLISHES = (
 @pytest.mark.parametrize("more", ["", ', "$JS.API.STREAM.INFO.BREAD_CRUMBS"'], ids=["blind", "looks"])
 async def test_b148_whoever_may_not_make_streams_uses_the_one_that_is_there(tmp_path: Path, more: str) -> None:
     """TRANSPORT_UNAVAILABLE where it looks and finds none. An administrator makes it, as docs/nats.md shows."""
-    with running(tmp_path / "nats", USER % (PUBLISHES % more)) as server:
+    with NatsServer(tmp_path / "nats", USER % (PUBLISHES % more)) as server:
         url = f"nats://bread:hunter2@127.0.0.1:{server.port}"
         if more:
             with pytest.raises(BreadError, match="no stream BREAD_CRUMBS, and we could not make it") as caught:

@@ -14,12 +14,13 @@ from jsonschema import Draft202012Validator
 from nats.aio.msg import Msg
 
 from bread import Bread, StartRun, define_tool
+from bread.runtime.servers import NatsServer
 from bread.testing import call, fail, text
 from bread.transport.subjects import KEPT, Kind, Place, pattern, subject
 from doc_kit import blocks_of
 from docs import asyncapi
 from docs.generate import crumbs
-from nats_server import NatsServer, kept, outside, running
+from nats_server import kept, outside
 from observers.clients import HINTS
 from scenes import agent, asking, questions
 from support import read
@@ -139,7 +140,7 @@ async def test_b148_the_rights_that_the_page_shows_are_enough_and_not_too_much(t
     """bread works with its user; a reader of tenant acme reads that, comes to what is kept, and to nothing else."""
     [block] = [block for block in blocks_of(DOCS / "nats.md") if block.file == "nats.conf"]
     secrets = {"NATS_BREAD_PASSWORD": "bread-password", "NATS_READER_PASSWORD": "reader-password"}
-    with running(tmp_path / "nats", block.text, jetstream=False, env=secrets) as server:
+    with NatsServer(tmp_path / "nats", block.text, jetstream=False, env=secrets) as server:
         url = f"nats://bread:bread-password@127.0.0.1:{server.port}"
         clerk = agent([[text("Well. "), call("human_ask")], [text("Done.")]], asking(), id="clerk")
         denied: list[str] = []

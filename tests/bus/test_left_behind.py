@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from bread import Bread
-from nats_server import NatsServer
+from bread.runtime.servers import NatsServer
 from postgres import store_at
 from scenes import come, engine_of
 from support import read, wire

@@ -10,10 +10,11 @@ import pytest
 
 from bread import Bread, define_agent, define_tool
 from bread.runtime import relay as relaying
+from bread.runtime.servers import NatsServer
 from bread.testing import ScriptedModel, call, pause, text
 from bread.transport.jetstream import JetStream
 from bread.transport.subjects import pattern
-from nats_server import NatsServer, kept, outside, running
+from nats_server import kept, outside
 from observers.clients import attach
 from scenes import agent, asking, engine_of, questions
 from support import read, wire
@@ -232,7 +233,7 @@ async def test_b130_a_crumb_that_is_too_large_is_cut_and_found_in_the_store(serv
 
 async def test_b130_a_server_that_takes_less_gets_less(tmp_path: Path) -> None:
     """Its own limits hold: of a message, and of one in the stream."""
-    with running(tmp_path / "small", "max_payload: 64KB") as server:
+    with NatsServer(tmp_path / "small", "max_payload: 64KB") as server:
         clerk = agent([[text("x" * 70_000)]])
         async with Bread(agents=[clerk], store=store_in(tmp_path), nats=server.url) as bread:
             run = bread.run("a", "go")

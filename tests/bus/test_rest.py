@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bread import Bread
-from nats_server import NatsServer
+from bread.runtime.servers import NatsServer
 from scenes import engine_of
 from support import read, wire
 

