@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sysconfig
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +80,23 @@ def running(folder: Path, more: str = "", **options: Any) -> Iterator[NatsServer
         yield server
     finally:
         server.stop()
+
+
+@cache
+def _shared() -> NatsServer:
+    server = NatsServer(Path(tempfile.mkdtemp(prefix="bread-nats-")))
+    atexit.register(shutil.rmtree, server.folder, ignore_errors=True)
+    atexit.register(server.stop)
+    return server
+
+
+def emptied() -> NatsServer:
+    """One server a test process, which has never heard of anything: runs of different tests have the same names."""
+    server = _shared()
+    server.stop()
+    shutil.rmtree(server.folder / "store", ignore_errors=True)
+    server.start()
+    return server
 
 
 async def outside(server: NatsServer, **options: Any) -> Client:

@@ -21,7 +21,7 @@ from bread import (
 from bread.domain.ports import Logged
 from bread.runtime import listeners
 from bread.testing import ScriptedModel, call, pause, text
-from crash.stores import Shared
+from crash.stores import Shared, place_of
 from support import read
 
 from .agents import sign
@@ -59,8 +59,8 @@ class HeldTail:
 async def two(shared: Shared, *agents: Agent, executing: Agent | None = None) -> AsyncIterator[tuple[Bread, Bread]]:
     """A process that executes, and one that only answers, on one store."""
     async with (
-        Bread(agents=agents, store=shared.url, backoff=(0.01,)) as worker,
-        Bread(agents=agents, store=shared.url, executes=False) as desk,
+        Bread(agents=agents, **place_of(shared), backoff=(0.01,)) as worker,
+        Bread(agents=agents, **place_of(shared), executes=False) as desk,
     ):
         yield worker, desk
 
