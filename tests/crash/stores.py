@@ -153,7 +153,8 @@ class PostgresSchema:
 
 
 def trials_on(shared: Shared, quick: int, soak: int) -> int:
-    """As `trials`; half as many on PostgreSQL where time is short, a fifth with NATS where it is not: most is the same."""
+    """As `trials`; half as many on PostgreSQL where time is short, and a fifth with NATS where there is time for all,
+    since most of what happens is the same."""
     return trials(quick if shared.kind == "sqlite" else (quick + 1) // 2, soak // 5 if "nats" in shared.spec else soak)
 
 
