@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -10,6 +15,23 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext, api
 
 from bread.runtime.servers import NatsServer
+
+
+@cache
+def _shared() -> NatsServer:
+    server = NatsServer(Path(tempfile.mkdtemp(prefix="bread-nats-")))
+    atexit.register(shutil.rmtree, server.folder, ignore_errors=True)
+    atexit.register(server.stop)
+    return server
+
+
+def emptied() -> NatsServer:
+    """One server a test process, which has never heard of anything: runs of different tests have the same names."""
+    server = _shared()
+    server.stop()
+    shutil.rmtree(server.folder / "store", ignore_errors=True)
+    server.start()
+    return server
 
 
 async def outside(server: NatsServer, **options: Any) -> Client:

@@ -33,6 +33,7 @@ Script = Sequence[Any] | Callable[[ModelRequest], Any]
 # Nothing but a file outlives the object that opened it.
 DURABLE = pytest.mark.parametrize("mode", ["sqlite", "replay"])
 ONLY_FILE = pytest.mark.parametrize("mode", ["sqlite"])
+SHARED = pytest.mark.parametrize("mode", ["sqlite", "postgres"])
 
 ANY = {"type": "object"}
 LIVE = {
@@ -230,6 +231,7 @@ __all__ = [
     "ANY",
     "DURABLE",
     "ONLY_FILE",
+    "SHARED",
     "Checked",
     "Counter",
     "Gate",

@@ -13,7 +13,7 @@ from bread import RunStopped, Supervisor, define_skill, define_tool
 from bread.testing import call, fail, text
 from scenes import (
     DURABLE,
-    ONLY_FILE,
+    SHARED,
     Counter,
     OpenBread,
     agent,
@@ -168,9 +168,9 @@ async def test_an_iteration_beside_other_calls(open_bread: OpenBread, order: tup
         assert (await bread.list_loops()).items[0].status == "completed"
 
 
-@ONLY_FILE
+@SHARED
 async def test_a_loop_goes_on_in_another_process(open_bread: OpenBread) -> None:
-    """B121, B120, B66: two at once on one file: one has the host, the other answers and performs what comes after; who
+    """B121, B120, B66: two at once on one store: one has the host, the other answers and performs what comes after; who
     watches in the first one sees the loop to its end."""
     spy, other = (turns(start_loop("asker", input="x"), iterate(), iterate(), finish()) for _ in range(2))
     async with open_bread(host(spy, "asker"), asker()) as first, open_bread(host(other, "asker"), asker()) as second:

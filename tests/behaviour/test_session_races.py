@@ -1,10 +1,9 @@
-"""Races about a session, between two breads on one file: never anything in a deleted session, not even bytes."""
+"""Races about a session, between two breads on one store: never anything in a deleted session, not even bytes."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,10 +14,14 @@ import pytest
 
 from bread import Bread, BreadError, define_tool
 from bread.testing import call, text
+from crash.stores import Shared, shared_at
 from scenes import Checked, agent, ask_first, asking, scrubbed
-from support import trials
+from support import soaking, trials
 
 PAYLOAD = "payload-of-session-"
+DRAWN = pytest.mark.parametrize(
+    ("kind", "seed"), [("sqlite", 0), ("sqlite", 1), ("postgres", 0), *([("postgres", 1)] if soaking() else [])]
+)
 
 
 @define_tool
@@ -39,49 +42,43 @@ def script(request: Any) -> list[Any]:
 
 @dataclass
 class Pair:
-    """Two breads on one file, and the file."""
+    """Two breads on one store, and the store."""
 
     one: Bread
     two: Bread
-    path: Path
+    shared: Shared
 
     def either(self, draw: random.Random) -> Bread:
         return draw.choice([self.one, self.two])
 
     def rows(self, session: str) -> list[Any]:
         """What the tables hold of a session besides tombstones."""
-        connection = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)
-        try:
-            found = [
-                row
-                for table, column in (
-                    ("bread_runs", "session"),
-                    ("bread_checkpoints", "session"),
-                    ("bread_tags", "session"),
-                    ("bread_sessions", "id"),
-                )
-                for row in connection.execute(f"SELECT * FROM {table} WHERE {column} = ?", (session,))  # noqa: S608
-            ]
-            found += connection.execute(
+        found: list[Any] = []
+        with self.shared.read() as cursor:
+            for table, column in (
+                ("bread_runs", "session"),
+                ("bread_checkpoints", "session"),
+                ("bread_tags", "session"),
+                ("bread_sessions", "id"),
+            ):
+                cursor.execute(f"SELECT * FROM {table} WHERE {column} = ?", (session,))  # noqa: S608
+                found += cursor.fetchall()
+            cursor.execute(
                 "SELECT root FROM bread_log l LEFT JOIN stored_events e ON e.rowid = l.position WHERE e.rowid IS NULL"
-            ).fetchall()
-        finally:
-            connection.close()
+            )
+            found += cursor.fetchall()
         return found
-
-    def bytes_of(self, marker: str) -> list[str]:
-        """The files in which a marker is found."""
-        files = [self.path, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm"))]
-        return [file.name for file in files if file.exists() and marker.encode() in file.read_bytes()]
 
 
 @asynccontextmanager
-async def pair(path: Path) -> AsyncIterator[Pair]:
+async def pair(kind: str, folder: Path) -> AsyncIterator[Pair]:
+    shared = shared_at(kind, folder)
+
     def make() -> Bread:
-        return Checked(agents=[agent(script, echo, asking())], store=f"sqlite:///{path}", grace=0.5)
+        return Checked(agents=[agent(script, echo, asking())], store=shared.url, grace=0.5)
 
     async with make() as one, make() as two:
-        yield Pair(one, two, path)
+        yield Pair(one, two, shared)
 
 
 async def outcome(action: Awaitable[Any], draw: random.Random) -> Any:
@@ -101,15 +98,15 @@ async def check_gone(store: Pair, session: str, marker: str) -> None:
         assert (await bread.list_runs(session=session)).items == []
     assert store.rows(session) == []
     await scrubbed(store.one, store.two)
-    assert store.bytes_of(marker) == []
+    assert not store.shared.holds(marker)
 
 
-@pytest.mark.parametrize("seed", range(2))
-async def test_start_against_delete(tmp_path: Path, seed: int) -> None:
+@DRAWN
+async def test_start_against_delete(tmp_path: Path, kind: str, seed: int) -> None:
     """B73, B77: either the run is in a session that is there, or it was refused, or it went with its session."""
     draw = random.Random(seed)
     refused = set()
-    async with pair(tmp_path / "bread.db") as store:
+    async with pair(kind, tmp_path) as store:
         for trial in range(trials(10, 100)):
             session, marker = f"s{trial}", f"{PAYLOAD}{trial}."
             new = draw.random() < 0.3
@@ -133,12 +130,12 @@ async def test_start_against_delete(tmp_path: Path, seed: int) -> None:
     assert refused <= {"run", "SESSION"}
 
 
-@pytest.mark.parametrize("seed", range(2))
-async def test_start_against_suspend(tmp_path: Path, seed: int) -> None:
+@DRAWN
+async def test_start_against_suspend(tmp_path: Path, kind: str, seed: int) -> None:
     """B60, C16: a session never has two runs; who comes second gets SESSION_BUSY or SESSION_SUSPENDED."""
     draw = random.Random(seed)
     seen: dict[str, int] = {}
-    async with pair(tmp_path / "bread.db") as store:
+    async with pair(kind, tmp_path) as store:
         for trial in range(trials(10, 100)):
             session = f"s{trial}"
             first = await store.either(draw).start("a", "first", session=session)
@@ -154,11 +151,11 @@ async def test_start_against_suspend(tmp_path: Path, seed: int) -> None:
     assert set(seen) <= {"SESSION_BUSY", "SESSION_SUSPENDED"}
 
 
-@pytest.mark.parametrize("seed", range(2))
-async def test_claim_against_delete(tmp_path: Path, seed: int) -> None:
+@DRAWN
+async def test_claim_against_delete(tmp_path: Path, kind: str, seed: int) -> None:
     """B73, B76, C58: the claim or the deletion is first; either way nothing of the session is left, no byte."""
     draw = random.Random(seed)
-    async with pair(tmp_path / "bread.db") as store:
+    async with pair(kind, tmp_path) as store:
         for trial in range(trials(10, 100)):
             session, marker = f"s{trial}", f"{PAYLOAD}{trial}."
             asked = await ask_first(store.either(draw), input=marker, session=session, tags={"marker": marker})

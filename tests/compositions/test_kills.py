@@ -22,7 +22,7 @@ from compositions.test_random_trees import shapes
 from compositions.test_simultaneous import ASKS, NESTED, SAYS, TWICE, check_log, team, together
 from compositions.trees import Fails, Shape, answer_to, nodes, numbered, output_of
 from crash.processes import Child, Died, Log, Processes, Refusal, processes_on
-from crash.stores import KINDS, shared_at, trials_on
+from crash.stores import ALSO_WITH_NATS, KINDS, shared_at, trials_on
 from support import soaking, trials
 
 SHAPES = [
@@ -96,7 +96,7 @@ def test_compositions_survive_kills(processes: Processes) -> None:
     """B67, B68, B88, B108, B121, C12, C47: at any commit and inside tools; the output is that of an undisturbed run, no
     tool ran twice, each run ended once, and each answer was used once."""
     deaths = 0
-    for trial in range(wanted := trials_on(processes.shared, 4, 100)):
+    for trial in range(wanted := trials_on(processes.shared, 2, 100)):
         shape = SHAPES[trial % len(SHAPES)]
         killed = Killed(processes, shape, trial)
         found = killed.play()
@@ -193,6 +193,7 @@ class Taken:
                 self.mortal, self.died = None, True
 
 
+@ALSO_WITH_NATS
 @pytest.mark.timeout(1800)
 def test_another_process_takes_over(processes: Processes) -> None:
     """B67, B68, C35, C47, C56: each tool ran once, a person is asked only about what a dead process had begun."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
+from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, seed, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from compositions.play import play
 from compositions.trees import Shape, numbered
+from postgres import store_at
 from support import soaking, trials
 
 leaves = st.builds(
@@ -58,3 +61,21 @@ def test_any_composition_holds(part: int) -> None:
         asyncio.run(play(shape, chance))
 
     (holds if soaking() else seed(part)(holds))()
+
+
+def test_any_composition_holds_on_postgres(tmp_path: Path) -> None:
+    """B83, B93, B94, B95, B105, B111, B113, C6, C47: the same, each on a store of its own; no commit is in memory."""
+    trial = count()
+
+    @settings(
+        max_examples=trials(5, 500),
+        database=None,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+        phases=[Phase.generate],
+    )
+    @for_all(shapes.filter(lambda shape: bool(shape.parts)), st.integers(0, 2**32))
+    def holds(shape: Shape, chance: int) -> None:
+        asyncio.run(play(shape, chance, store=store_at(tmp_path / str(next(trial)))))
+
+    (holds if soaking() else seed(1)(holds))()

@@ -17,7 +17,7 @@ from bread.domain.run_events import ChildReturned, ModelResponded, Resumed, Step
 from compositions.play import ENDED
 from compositions.trees import Shape, agents_of, answer_to, canonical, digest, nodes, numbered, output_of, steps_of
 from crash.processes import Child, Log, Processes
-from crash.stores import Shared, trials_on
+from crash.stores import ALSO_WITH_NATS, Shared, place_of, trials_on
 from scenes import Checked
 
 ASKS, TWICE, SAYS = Shape("leaf", asks=1), Shape("leaf", asks=2), Shape("leaf")
@@ -62,7 +62,7 @@ async def test_in_one_process(kind: str, shared: Shared) -> None:
     bread = Checked(
         agents=[one for shape in shapes for one in agents_of(shape, count)],
         pipelines={shape.id: [steps_of(shape)] for shape in shapes if not shape.is_agent},
-        store=shared.url,
+        **place_of(shared),
     )
     async with bread:
         for trial in range(trials_on(shared, 14, 500)):
@@ -160,6 +160,7 @@ def heard_by(used: dict[str, Any]) -> Callable[[Any], Any]:
     return lambda args: used[canonical(args)]
 
 
+@ALSO_WITH_NATS
 def test_two_answer_each_question_and_a_third_one_gives_nothing(processes: Processes) -> None:
     """B50, B53, B58, B64, B93, C1, C4, C47: one of two answers is used, and it is what its winner said."""
     shapes = shapes_of("nested")

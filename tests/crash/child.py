@@ -306,6 +306,8 @@ def build() -> Bread:
     options: dict[str, Any] = {} if now is None else {"clock": lambda: float(now)}
     if beats := SPEC.get("heartbeat"):
         options["heartbeat"] = tuple(beats)
+    if nats := SPEC.get("nats"):
+        options["nats"] = nats
     agents = [agent(name) for name in SPEC.get("agents", ["worker"])]
     if trees := SPEC.get("trees"):
         from compositions.trees import Shape, agents_of, steps_of

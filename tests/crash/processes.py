@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -183,7 +184,9 @@ class Processes:
     def shell(self, *words: str) -> subprocess.Popen[str]:
         """The command line on this store. What it prints, and how it ends, is for the test to read."""
         command = [sys.executable, "-m", "bread.runtime.cli", "--store", self.shared.url, *words]
-        shell = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        nats = self.shared.spec.get("nats")
+        env = os.environ | ({"BREAD_NATS": nats} if nats else {})
+        shell = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
         self.shells.append(shell)
         return shell
 

@@ -13,13 +13,20 @@ import pytest
 
 from bread.runtime.postgres_sql import PostgresCursor
 from bread.runtime.sql import Cursor
+from nats_server import emptied
 from postgres import store_at
 from support import trials
 
-KINDS = ("sqlite", "postgres")
+# The last one is PostgreSQL, with NATS between the processes.
+WITH_NATS = ("sqlite", "postgres", "nats")
+KINDS = WITH_NATS if trials(1, 20) > 1 else WITH_NATS[:2]
 # What is about a file and its locks by nature, and has no other side.
 ON_FILES = pytest.mark.parametrize("shared", ["sqlite"], indirect=True)
-ON_SERVERS = pytest.mark.parametrize("shared", ["postgres"], indirect=True)
+ON_SERVERS = pytest.mark.parametrize("shared", KINDS[1:], indirect=True)
+# What stands for its kind also where time is short.
+ALSO_WITH_NATS = pytest.mark.parametrize("shared", WITH_NATS, indirect=True)
+# What is about processes that hear each other by the store alone.
+BY_THE_STORE = pytest.mark.parametrize("shared", WITH_NATS[:2], indirect=True)
 # What is decided before a store is asked: on PostgreSQL, too, where there is time for it.
 AT_LEISURE = pytest.mark.parametrize("shared", KINDS if trials(1, 20) > 1 else KINDS[:1], indirect=True)
 
@@ -91,9 +98,9 @@ class PostgresSchema:
 
     kind = "postgres"
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, **spec: Any) -> None:
         self.url = url
-        self.spec: dict[str, Any] = {"heartbeat": [0.2, 60.0]}
+        self.spec: dict[str, Any] = {"heartbeat": [0.2, 60.0], **spec}
 
     def exists(self) -> bool:
         with self._connect() as connection:
@@ -146,15 +153,23 @@ class PostgresSchema:
 
 
 def trials_on(shared: Shared, quick: int, soak: int) -> int:
-    """As `trials`; half as many on PostgreSQL where time is short, since most of what happens is the same."""
-    return trials(quick if shared.kind == "sqlite" else (quick + 1) // 2, soak)
+    """As `trials`; half as many on PostgreSQL where time is short, and a fifth with NATS where there is time for all,
+    since most of what happens is the same."""
+    return trials(quick if shared.kind == "sqlite" else (quick + 1) // 2, soak // 5 if "nats" in shared.spec else soak)
+
+
+def place_of(shared: Shared) -> dict[str, Any]:
+    """Options for a Bread of the test's own process that shares it."""
+    return {"store": shared.url, "nats": shared.spec.get("nats")}
 
 
 def beats_of(shared: Shared) -> dict[str, Any]:
-    """Options for a Bread that has to see at once that another process is gone."""
-    return {"heartbeat": tuple(shared.spec["heartbeat"])} if "heartbeat" in shared.spec else {}
+    """The same for one that has to see at once that another process is gone."""
+    return place_of(shared) | ({"heartbeat": tuple(shared.spec["heartbeat"])} if "heartbeat" in shared.spec else {})
 
 
 def shared_at(kind: str, folder: Path) -> Shared:
     """An empty store; the same one for the same folder."""
-    return PostgresSchema(store_at(folder)) if kind == "postgres" else SqliteFile(folder / "bread.db")
+    if kind == "sqlite":
+        return SqliteFile(folder / "bread.db")
+    return PostgresSchema(store_at(folder), **({"nats": emptied().url} if kind == "nats" else {}))

@@ -16,7 +16,7 @@ import pytest
 from bread.domain.run_events import ModelResponded, Resumed, ToolCalled, ToolReturned
 from bread.domain.run_state import RunState
 from crash.processes import Child, Died, Log, Processes
-from crash.stores import AT_LEISURE, KINDS
+from crash.stores import AT_LEISURE, WITH_NATS
 from support import trials
 
 RUN, SESSION = "run_shop", "s1"
@@ -56,6 +56,8 @@ QUICK = [
 ]
 # On PostgreSQL: around commits, and one point of each other kind.
 QUICK_TOO = [*QUICK[:1], ("appended", 8), ("committed", 1), ("committed", 6), ("model_done", 3), ("in_tool", 2)]
+# With NATS: around the commit that asks.
+WHERE = dict(zip(WITH_NATS, (QUICK, QUICK_TOO, QUICK_TOO[1:4:2]), strict=True))
 ALL = trials(1, 20) > 1
 
 
@@ -196,7 +198,7 @@ def test_an_unharmed_run_passes_each_point_as_often_as_is_killed_there(processes
 
 @pytest.mark.parametrize(
     ("shared", "point", "n"),
-    [(kind, *point) for kind in KINDS for point in (POINTS if ALL else QUICK if kind == "sqlite" else QUICK_TOO)],
+    [(kind, *point) for kind in WITH_NATS for point in (POINTS if ALL else WHERE[kind])],
     indirect=["shared"],
 )
 def test_killed_anywhere_a_run_goes_on_to_its_end(processes: Processes, point: str, n: int) -> None:

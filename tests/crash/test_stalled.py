@@ -10,7 +10,7 @@ import pytest
 from bread.domain.checkpoint import CheckpointDiscarded
 from bread.domain.run_events import ModelResponded, RunTaken, ToolCalled, ToolFailed, ToolReturned
 from crash.processes import Child, Processes
-from crash.stores import ON_SERVERS
+from crash.stores import ALSO_WITH_NATS, ON_SERVERS
 
 IN_TOOL = {
     "turns": [
@@ -133,6 +133,7 @@ def test_a_retry_and_the_first_owner_give_one_outcome(processes: Processes, how:
     processes.assert_quiet(first)
 
 
+@ALSO_WITH_NATS
 @HOW
 def test_the_model_outcome_of_a_replaced_owner_is_dropped(processes: Processes, how: How) -> None:
     """B67, B124, C56: the new owner asks again; the turn that comes late is not recorded, no tool of it runs."""

@@ -9,7 +9,7 @@ import pytest
 
 from bread.transport.codec import pack, unpack
 from crash.processes import Child, Processes, Refusal
-from crash.stores import AT_LEISURE
+from crash.stores import ALSO_WITH_NATS, AT_LEISURE
 
 UNHEARD = "run.of_the_future"
 ASKS = {"turns": [[{"say": "May I? "}, {"call": "human_question", "args": {"what": "q"}}], [{"say": "Done."}]]}
@@ -59,6 +59,7 @@ def goes_on(child: Child, run: str = "run_other") -> None:
     assert child.call("rest", run=run)["output"] == "Done."
 
 
+@ALSO_WITH_NATS
 def test_an_orphan_with_an_unknown_event_is_left_alone(processes: Processes) -> None:
     """C37, EVENT_UNKNOWN: it is found at the start, named in the log, not failed; the orphan beside it is taken."""
     first = processes.child()

@@ -39,7 +39,7 @@ from bread.transport.local import HintFrame
 
 from .agents import WORDS
 from .clients import Wire, crumbs_of, durable
-from .viewers import AGENT, INFO, NOTHING, ROOT, SESSION, Attempt, Process, T, Viewer, is_deletion
+from .viewers import AGENT, INFO, NOTHING, ROOT, SESSION, Attempt, Process, T, Viewer
 
 
 class Stage:
@@ -368,38 +368,6 @@ class Stage:
         """Take every connection down."""
         for viewer in self.viewers:
             viewer.leave()
-
-    # --- the promises
-
-    def check(self) -> None:
-        for viewer in self.viewers:
-            if viewer.rest_from is not None:
-                self._check_to_rest(viewer)
-            elif self.run.status == "erased":
-                self._check_erased(viewer)
-            else:
-                viewer.client.check(self.log, INFO)
-
-    def _check_erased(self, viewer: Viewer) -> None:
-        """A prefix of what there was and, for whoever was there or came later than that, the end."""
-        shown = durable(viewer.client.crumbs)
-        told = bool(shown) and is_deletion(shown[-1])
-        assert told or viewer.gone, shown[-1:]
-        shown = shown[:-1] if told else shown
-        assert shown == self.crumbs()[: len(shown)]
-
-    def _check_to_rest(self, viewer: Viewer) -> None:
-        if viewer.gone or self.run.status == "erased":
-            return
-        if viewer.past_rests:
-            # To the rest in which the tree was then: that of the beginning or a later one, never one that was left.
-            shown = durable(viewer.client.crumbs)
-            ends = [seq for seq in self.rests() if seq >= viewer.from_rest]
-            (end,) = {len(durable(crumbs_of(self.log[:seq], INFO))) for seq in ends} & {len(shown)}
-            assert shown == self.crumbs()[:end]
-            return
-        start = viewer.rest_from or 0
-        viewer.client.check(self.log[start : min(seq for seq in self.rests() if seq > start)], INFO)
 
     def crumbs(self) -> list[Wire]:
         """The durable crumbs of the whole log, of what was deleted too."""

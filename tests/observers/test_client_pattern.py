@@ -7,7 +7,7 @@ from typing import Any
 
 from bread import Agent, AnyCrumb, Bread, define_agent
 from bread.testing import ScriptedModel, call, text
-from crash.stores import Shared
+from crash.stores import Shared, place_of
 from support import read
 
 from .agents import fetch, sign, speech
@@ -117,8 +117,8 @@ async def test_b133_a_passive_stream_beside_the_loop_shows_the_same(open_bread: 
 async def test_b133_b66_the_loop_of_one_process_over_answers_through_another(shared: Shared) -> None:
     """Read here, answered there: each stream is whole on its own, whichever process it was opened in."""
     async with (
-        Bread(agents=[asker()], store=shared.url) as here,
-        Bread(agents=[asker()], store=shared.url) as there,
+        Bread(agents=[asker()], **place_of(shared)) as here,
+        Bread(agents=[asker()], **place_of(shared)) as there,
     ):
         streams, run = Streams(there), here.run("asker", "go")
         await streams.read(run)

@@ -21,7 +21,7 @@ from bread.runtime.observer import Observer
 from bread.testing import ScriptedModel, call, fail, pause, text
 from bread.transport.cursor import Cursor, parse_cursor
 from bread.transport.local import HintFrame, LocalHub
-from crash.stores import Shared
+from crash.stores import Shared, place_of
 from support import read, said, types
 
 from .agents import sign, speech
@@ -229,7 +229,7 @@ async def test_b66_b75_b77_deleting_the_session_in_another_process_ends_the_stre
         await never.wait()
 
     helper = agent(turn, tools=[sign, slow])
-    async with Bread(agents=[helper], store=shared.url) as one, Bread(store=shared.url, executes=False) as other:
+    async with Bread(agents=[helper], **place_of(shared)) as one, Bread(**place_of(shared), executes=False) as other:
         run_id = await one.start("worker", "go", session="s1")
         watcher = Client()
         reading = aiter(other.observe(run_id))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from bread import (
 from bread.domain.ports import Logged
 from bread.runtime import listeners
 from bread.testing import ScriptedModel, call, pause, text
-from crash.stores import Shared
+from crash.stores import BY_THE_STORE, Shared, place_of
 from support import read
 
 from .agents import sign
@@ -59,8 +58,8 @@ class HeldTail:
 async def two(shared: Shared, *agents: Agent, executing: Agent | None = None) -> AsyncIterator[tuple[Bread, Bread]]:
     """A process that executes, and one that only answers, on one store."""
     async with (
-        Bread(agents=agents, store=shared.url, backoff=(0.01,)) as worker,
-        Bread(agents=agents, store=shared.url, executes=False) as desk,
+        Bread(agents=agents, **place_of(shared), backoff=(0.01,)) as worker,
+        Bread(agents=agents, **place_of(shared), executes=False) as desk,
     ):
         yield worker, desk
 
@@ -132,14 +131,15 @@ async def test_a17_b122_foreign_commits_that_are_told_late_are_not_heard_twice(s
         assert durable(heard.crumbs) == durable([crumb.wire() for crumb in await read(worker.observe(run_id))])
 
 
+@BY_THE_STORE
 async def test_a17_b130_a_store_that_does_not_answer_takes_nothing_from_a_listener(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some of the listener's reads fail: it hears all the same, and no text of it twice."""
     monkeypatch.setattr(listeners, "RETRY_SECONDS", 0.0)
     heard, gate, reads, failing = Heard(), asyncio.Event(), 0, {1, 2, 4, 6, 9, 10}
     speaking = agent([text("Some \U0001f680 "), pause(gate.wait), text("words. "), call("human_sign")], [text("Done.")])
-    async with Bread(agents=[speaking], store=f"sqlite:///{tmp_path}/bread.db") as bread:
+    async with Bread(agents=[speaking], store=shared.url) as bread:
         journal = bread._running().journal
         ask = journal.ask
 

@@ -11,7 +11,7 @@ import pytest
 
 from bread import Bread
 from bread.projections.render import RunInfo
-from crash.stores import Shared, beats_of
+from crash.stores import ALSO_WITH_NATS, Shared, beats_of, place_of
 from support import trials
 
 from .agents import storyteller
@@ -61,6 +61,7 @@ async def at_rest(bread: Bread, runs: Sequence[str]) -> list[str]:
     return [item.id for item in (await bread.list_checkpoints()).items]
 
 
+@ALSO_WITH_NATS
 @pytest.mark.parametrize("seed", range(trials(1, 8)))
 async def test_b130_b123_b124_b66_c53_observers_that_come_and_go_miss_nothing_and_see_nothing_twice(
     shared: Shared, seed: int
@@ -72,8 +73,8 @@ async def test_b130_b123_b124_b66_c53_observers_that_come_and_go_miss_nothing_an
         await desk.list_runs(limit=1)
 
     async with (
-        Bread(store=shared.url, executes=False) as desk,
-        Bread(agents=[storyteller("here", pace)], store=shared.url, **beats_of(shared)) as worker,
+        Bread(**place_of(shared), executes=False) as desk,
+        Bread(agents=[storyteller("here", pace)], **beats_of(shared)) as worker,
         child(shared, "first") as first,
         child(shared, "second") as second,
     ):

@@ -11,7 +11,7 @@ import pytest
 from bread import Agent, Bread, define_agent, define_tool
 from bread.projections.render import RunInfo
 from bread.testing import ScriptedModel, call, fail, text
-from crash.stores import Shared
+from crash.stores import Shared, place_of
 from support import read
 
 from .agents import fetch, sign, speech
@@ -111,8 +111,8 @@ async def test_b122_c29_c39_run_and_resume_observers_listeners_and_the_audit_log
 async def test_b122_b66_c39_c53_another_process_and_a_later_one_show_the_same(shared: Shared, executes: bool) -> None:
     """Live, after the end, and after a restart; from the beginning and from the middle."""
     everybody, live, late, later = Everybody(), Client(), Client(), Client()
-    async with Bread(agents=[agent()], store=shared.url, backoff=(0.01,)) as bread:
-        async with Bread(agents=[agent()] if executes else [], store=shared.url, executes=executes) as other:
+    async with Bread(agents=[agent()], **place_of(shared), backoff=(0.01,)) as bread:
+        async with Bread(agents=[agent()] if executes else [], **place_of(shared), executes=executes) as other:
             heard = Heard()
             other.on("crumb", heard)
             run_id = await everybody.live_through(bread)
@@ -120,7 +120,7 @@ async def test_b122_b66_c39_c53_another_process_and_a_later_one_show_the_same(sh
             await heard.last()
             await expect_the_same(bread, run_id, everybody, live, heard)
         await late.follow(bread, run_id)
-    async with Bread(store=shared.url, executes=False) as again:
+    async with Bread(**place_of(shared), executes=False) as again:
         await later.follow(again, run_id)
         await expect_the_same(again, run_id, everybody, late, later)
         for cut in later.crumbs:
@@ -132,12 +132,12 @@ async def test_c39_a_late_observer_sees_a_pending_question_once_and_an_answered_
     """After a restart: every question once, the answered ones with their answers, the open one without."""
     turns: list[list[Any]] = [[call("human_sign"), call("human_sign")], [text("Done.")]]
     asker = define_agent("worker", model=ScriptedModel(turns), tools=[sign])
-    async with Bread(agents=[asker], store=shared.url) as bread:
+    async with Bread(agents=[asker], **place_of(shared)) as bread:
         run = bread.run("worker", "go")
         first, second = [crumb for crumb in await read(run) if crumb.type == "human:required"]
         assert first.type == second.type == "human:required"
         await read(bread.resume(first.checkpoint_id, "yes"))
-    async with Bread(store=shared.url, executes=False) as again:
+    async with Bread(**place_of(shared), executes=False) as again:
         shown = await read(again.observe(run.run_id, until="rest"))
         asked = [crumb.checkpoint_id for crumb in shown if crumb.type == "human:required"]
         answered = [crumb.checkpoint_id for crumb in shown if crumb.type == "human:resumed"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 
 from bread import AnyCrumb, Bread, define_agent, define_human_tool
 from bread.domain.ports import Logged
 from bread.testing import ScriptedModel, call, pause, text
 from bread.transport.local import Frame, HintFrame, TextFrame
+from crash.stores import BY_THE_STORE, Shared
 from support import read, said
 
 
@@ -33,14 +33,15 @@ class Wire:
         self.heard = None
 
 
-async def test_a_transport_is_told_everything_after_its_commit_and_in_order(tmp_path: Path) -> None:
+@BY_THE_STORE
+async def test_a_transport_is_told_everything_after_its_commit_and_in_order(shared: Shared) -> None:
     """B122: every event of the tree once, by its seq, between them what is live; nothing of what others commit."""
     ask = define_human_tool("approve", {"type": "object"})
     agent = define_agent(
         "asker", model=ScriptedModel([[text("May I? "), call("human_approve")], [text("Thanks.")]]), tools=[ask]
     )
     wire, other = Wire(), Wire()
-    store = f"sqlite:///{tmp_path}/bread.db"
+    store = shared.url
     async with (
         Bread(agents=[agent], store=store, transport=wire) as bread,
         Bread(agents=[agent], store=store, transport=other, executes=False) as watching,
@@ -59,14 +60,15 @@ async def test_a_transport_is_told_everything_after_its_commit_and_in_order(tmp_
         assert other.told == []
 
 
-async def test_live_text_of_another_process_comes_by_the_transport(tmp_path: Path) -> None:
+@BY_THE_STORE
+async def test_live_text_of_another_process_comes_by_the_transport(shared: Shared) -> None:
     """B66, B124: the store brings only whole turns; with a transport an observer elsewhere sees them grow, exactly."""
     begin, go_on = asyncio.Event(), asyncio.Event()
     script = (pause(begin.wait), text("One two "), pause(go_on.wait), text("three."))
     agent = define_agent("talker", model=ScriptedModel([[*script]]))
     here, there = Wire(), Wire()
     here.peer = there
-    store = f"sqlite:///{tmp_path}/bread.db"
+    store = shared.url
     async with (
         Bread(agents=[agent], store=store, transport=here) as bread,
         Bread(agents=[agent], store=store, transport=there, executes=False) as watching,

@@ -12,7 +12,7 @@ from bread import Bread, BreadError, define_agent
 from bread.projections.render import RunInfo
 from bread.runtime.tail import TAIL_PAGE
 from bread.testing import ScriptedModel, call, pause, text
-from crash.stores import Shared, beats_of
+from crash.stores import ALSO_WITH_NATS, BY_THE_STORE, Shared, beats_of, place_of
 from support import read
 
 from .agents import fetch, sign, speech, storyteller
@@ -31,11 +31,12 @@ async def expect_whole(bread: Bread, run_id: str, *clients: Client) -> None:
         client.check(log, RunInfo(run_id, run_id, run.session_id, run.agent_id))
 
 
+@ALSO_WITH_NATS
 async def test_b66_a_stream_of_one_process_shows_what_another_one_executes_over_its_suspensions(
     shared: Shared,
 ) -> None:
     """Another process executes and is asked; this one only watches, and answers. Its one stream shows all of it."""
-    async with Bread(store=shared.url, executes=False) as watching, child(shared, "first") as first:
+    async with Bread(**place_of(shared), executes=False) as watching, child(shared, "first") as first:
         run_id = await first.ask("start", "started")
         client, through = Client(), 0
         async for crumb in watching.observe(run_id):
@@ -55,7 +56,7 @@ async def test_b66_a_stream_of_one_process_shows_what_another_one_executes_over_
 
 async def test_b66_b130_a_client_in_another_process_sees_what_this_one_executes(shared: Shared) -> None:
     async with (
-        Bread(agents=[storyteller("here", no_pace)], store=shared.url) as worker,
+        Bread(agents=[storyteller("here", no_pace)], **place_of(shared)) as worker,
         child(shared, "other") as other,
     ):
         run_id = await worker.start("storyteller", "go")
@@ -68,9 +69,10 @@ async def test_b66_b130_a_client_in_another_process_sees_what_this_one_executes(
         await expect_whole(worker, run_id, client)
 
 
+@ALSO_WITH_NATS
 async def test_b124_b130_b67_c53_text_that_a_killed_process_had_shown_is_reset_by_the_next_one(shared: Shared) -> None:
     """A client of a process that dies in mid-turn comes back to another one with the cursor of half a sentence."""
-    async with Bread(agents=[storyteller("here", no_pace)], store=shared.url, **beats_of(shared)) as worker:
+    async with Bread(agents=[storyteller("here", no_pace)], **beats_of(shared)) as worker:
         async with child(shared, "doomed") as doomed:
             doomed.tell("crash", after=40)
             run_id = await doomed.ask("start", "started")
@@ -94,6 +96,7 @@ async def test_b124_b130_b67_c53_text_that_a_killed_process_had_shown_is_reset_b
         assert durable(fresh.crumbs) == durable(client.crumbs)
 
 
+@BY_THE_STORE
 async def test_b130_b124_a_live_cursor_is_good_in_the_other_process_and_back(shared: Shared) -> None:
     """Half of the text here; nothing more of it there, where it is not heard; and the rest here again."""
     gates = [asyncio.Event() for _ in range(3)]
@@ -101,7 +104,7 @@ async def test_b130_b124_a_live_cursor_is_good_in_the_other_process_and_back(sha
     for number, gate in enumerate(gates):
         parts += [text(speech(5, number)), pause(gate.wait)]
     agent = define_agent("worker", model=ScriptedModel([[*parts, text("The end.")]]))
-    async with Bread(agents=[agent], store=shared.url) as here, Bread(store=shared.url, executes=False) as there:
+    async with Bread(agents=[agent], **place_of(shared)) as here, Bread(**place_of(shared), executes=False) as there:
         run_id = await here.start("worker", "go")
         client = Client()
         for number in range(2):
@@ -128,7 +131,7 @@ async def test_b66_more_events_than_a_page_of_the_tail_are_all_heard(shared: Sha
     """One commit after the other, faster than the other process looks at the store."""
     turns = [[call("tool_fetch") for _ in range(20)] for _ in range(TAIL_PAGE // 40 + 2)]
     agent = define_agent("worker", model=ScriptedModel([*turns, [text("Done.")]]), tools=[fetch], max_steps=100)
-    async with Bread(agents=[agent], store=shared.url) as here, Bread(store=shared.url, executes=False) as there:
+    async with Bread(agents=[agent], **place_of(shared)) as here, Bread(**place_of(shared), executes=False) as there:
         run_id = await here.start("worker", "go")
         client = Client()
         await client.follow(there, run_id)
@@ -141,7 +144,7 @@ async def test_b123_c37_a_process_is_not_deaf_after_events_that_it_cannot_read(
 ) -> None:
     """A newer release writes to the same store: its run is left alone, loudly, and all others are heard as before."""
     agent = define_agent("worker", model=ScriptedModel([[call("human_sign")], [text("Done.")]]), tools=[sign])
-    async with Bread(agents=[agent], store=shared.url) as here, Bread(store=shared.url, executes=False) as there:
+    async with Bread(agents=[agent], **place_of(shared)) as here, Bread(**place_of(shared), executes=False) as there:
         run = here.run("worker", "go")
         asked = next(crumb for crumb in await read(run) if crumb.type == "human:required")
         heard = Client()

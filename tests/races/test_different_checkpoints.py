@@ -13,7 +13,7 @@ from bread.domain.messages import ToolMessage
 from bread.domain.run_events import ModelResponded, Resumed, RunTaken, ToolCalled, ToolReturned
 from bread.testing import ScriptedModel, call, text
 from crash.processes import Processes
-from crash.stores import trials_on
+from crash.stores import ALSO_WITH_NATS, trials_on
 from races.door import WON, Door
 from support import trials
 
@@ -92,6 +92,7 @@ async def test_in_one_process_all_win(open_bread: Callable[..., Bread], ends: st
             assert (await bread.list_checkpoints()).items == []
 
 
+@ALSO_WITH_NATS
 @pytest.mark.parametrize("ends", ["after", "between", "before"])
 def test_from_several_processes_all_win(processes: Processes, ends: str) -> None:
     """B29, B62, B64: the owner executes a tool, three other processes answer; the owner performs what was approved.

@@ -15,7 +15,7 @@ from bread.domain.events import JsonValue
 from bread.domain.run_events import RunTaken
 from bread.testing import ScriptedModel, call, text
 from crash.processes import Child, Processes
-from crash.stores import trials_on
+from crash.stores import ALSO_WITH_NATS, trials_on
 from races.door import LOST, WON, Door, outcome
 from support import Mode, read, trials
 
@@ -146,6 +146,7 @@ def test_of_four_processes_with_thirteen_answers_each_one_wins(processes: Proces
     processes.assert_quiet()
 
 
+@ALSO_WITH_NATS
 def test_doors_of_every_kind_lead_to_one_claim(processes: Processes) -> None:
     """C2, B62, B64: three shells with `bread checkpoints answer` and two processes of the library, at the same time.
 

@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from bread import Bread, define_agent, define_tool
 from bread.testing import ScriptedModel, call, text
+from scenes import SHARED
 
 
-@pytest.mark.parametrize("mode", ["sqlite", "postgres"])
+@SHARED
 async def test_a_run_is_not_taken_from_its_own_process(open_bread: Callable[..., Bread]) -> None:
     """B48, C35: the store names this process as owner before the actor has heard of it; that is no orphan."""
     done: list[str] = []
