@@ -152,8 +152,8 @@ def owned_work(cursor: Cursor) -> list[Work]:
 def ready_work(cursor: Cursor, agents: Sequence[str], limit: int) -> list[Work]:
     """The oldest runs of some agents that are ready for anybody."""
     cursor.execute(
-        "SELECT id, agent, owner, root FROM bread_runs WHERE status = 'running' AND owner IS NULL"
-        f" AND agent IN ({', '.join('?' * len(agents)) or 'NULL'}) ORDER BY id LIMIT ?",  # noqa: S608
+        "SELECT id, agent, owner, root FROM bread_runs WHERE status = 'running' AND owner IS NULL"  # noqa: S608
+        f" AND agent IN ({', '.join('?' * len(agents)) or 'NULL'}) ORDER BY id LIMIT ?",
         (*agents, limit),
     )
     return [Work(*row) for row in cursor.fetchall()]
