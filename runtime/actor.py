@@ -142,7 +142,7 @@ class Actor:
         except StoreUnavailable:
             raise  # only while closing: whoever owns the run next looks at it again
         except StoreUnreadable as error:
-            self.engine.leave_alone(self.run_id, error)
+            self.engine.sweep.leave_alone(self.run_id, error)
         except BreadError as error:
             if error.code == "RUN_NOT_FOUND":
                 return  # its session was deleted meanwhile

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -20,9 +21,8 @@ from ..domain import commits
 from ..domain.envelope import SYSTEM, Principal, Recorded
 from ..domain.errors import BreadError, Refused, StoreUnavailable
 from ..domain.ports import Commit, Decision, Logged, ManagedModel
-from ..domain.run import Release, Take
+from ..domain.run import Release
 from ..domain.run_state import RunState
-from ..domain.streams import Streams
 from ..transport.local import LocalHub
 from ..transport.port import Bus, InProcess, Transport
 from . import reads, tracing
@@ -30,9 +30,11 @@ from .actor import Actor
 from .agents import Agent
 from .composing import Pipeline
 from .effects import BACKOFF_SECONDS
+from .hands import Hands
 from .liveness import Liveness
 from .relay import Relay
 from .store_journal import StoreJournal
+from .sweep import Sweep
 
 if TYPE_CHECKING:
     from .observer import Family
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 logger = logging.getLogger("bread")
 
-SWEEP_SECONDS = 0.5
 PERSIST_BACKOFF = (0.05, 0.2, 1.0, 5.0)
 
 
@@ -78,13 +79,10 @@ class Engine:
         self.closing = False
         self.on_events: Callable[[list[Logged]], None] = lambda entries: None
         self.on_given_back: Callable[[float], Awaitable[None]] | None = None
+        self.hands = Hands(self, self.transport.work) if isinstance(self.transport, Bus) else None
+        self.sweep = Sweep(self)
         self._reserved = 0
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._sweep_now = asyncio.Event()
-        self._unreadable: set[str] = set()
-        self._not_ready: set[str] = set()
-        self._counts_as_dead = False
-        self._asked_for: set[str] = set()
 
     # --- life
 
@@ -110,13 +108,15 @@ class Engine:
         if self.relay is not None:
             self.relay.open(self.journal.heard)
         if self.executes:
-            await self._sweep()
-            self.spawn(self._sweep_forever(), "sweep")
+            await self.sweep.once()
+            self.spawn(self.sweep.forever(), "sweep")
+            if self.hands is not None and self.takes:
+                self.hands.open()
 
     async def close(self, grace: float) -> None:
         """Begin nothing more, commit the outcomes that come within `grace` seconds, and give the runs back."""
         self.closing = True
-        self.sweep_soon()
+        self.sweep.soon()
         deadline = time.monotonic() + grace
         outcomes = [task for actor in self.actors.values() for task in actor.outcomes()]
         if outcomes:
@@ -151,7 +151,7 @@ class Engine:
         # Not only what has an actor: a run whose last outcome came while closing has begun nothing more, and has none.
         owned = list(self.actors)
         with suppress(StoreUnavailable):
-            owned = [idle.run_id for idle in await self.journal.ask(reads.idle_work) if idle.owner == self.worker]
+            owned = [run.run_id for run in await self.journal.ask(reads.owned_work) if run.owner == self.worker]
         for run_id in owned:
             try:
                 await self.commit(partial(commits.release, run_id=run_id, command=Release(self.worker)), by=SYSTEM)
@@ -199,6 +199,8 @@ class Engine:
                 actor.update(state, whole)
             elif state.owner == self.worker and state.epoch >= events[0].version:
                 self._drive(state, whole, fresh=run_id in commit.alone)
+            if state.has_work and state.owner is None and self.hands is not None:
+                self.hands.offer(state, events[-1].meta.tenant)
         self._tell(list(commit.events), own=True)
 
     def _foreign(self, entries: list[Logged]) -> None:
@@ -207,7 +209,8 @@ class Engine:
             actor = self.actors.get(run_id)
             if actor is not None:
                 self.spawn(actor.catch_up(), f"catch up {run_id}")
-        self.sweep_soon()
+        if self.hands is None or not self.hands.at_work:
+            self.sweep.soon()
         if self.relay is not None:
             self.relay.heard(entries)
         self._tell(entries, own=False)
@@ -233,6 +236,9 @@ class Engine:
         finally:
             self.actors.pop(actor.run_id, None)
             self.hub.forget(actor.root)
+            self.sweep.freed()
+            if self.hands is not None:
+                self.hands.freed(actor.run_id)
 
     def _revived(self) -> None:
         if not self.closing:
@@ -247,122 +253,28 @@ class Engine:
         self.liveness.revived()
         for actor in tuple(self.actors.values()):
             actor.go_on()
-        self.sweep_soon()
+        self.sweep.soon()
+
+    def _running(self) -> set[str]:
+        return {actor.root for actor in self.actors.values()}
+
+    @property
+    def room(self) -> float:
+        """For how many more root trees there is a slot."""
+        return inf if self.max_running is None else self.max_running - len(self._running()) - self._reserved
 
     def reserve(self, root: str | None = None) -> Reservation:
         """A slot for a root tree that is about to run; CONCURRENCY_LIMIT if there is none. Nothing is written.
 
         The tree of `root` needs no other where it is running already.
         """
-        if self.max_running is None:
+        if self.max_running is None or root in self._running():
             return Reservation(self, 0)
-        running = {actor.state.root for actor in self.actors.values()}
-        if root in running:
-            return Reservation(self, 0)
-        if len(running) + self._reserved >= self.max_running:
+        if self.room < 1:
             raise Refused(
                 "CONCURRENCY_LIMIT", f"{self.max_running} runs are running here already", limit=self.max_running
             )
         return Reservation(self, 1)
-
-    # --- the sweep
-
-    async def _sweep_forever(self) -> None:
-        while not self.closing:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._sweep_now.wait(), SWEEP_SECONDS)
-            self._sweep_now.clear()
-            try:
-                await self._sweep()
-            except StoreUnavailable as error:
-                logger.warning("the sweep found no store: %s", error)
-            except Exception:
-                # The sweep is what recovers runs: one bad look at the store must not end it.
-                logger.exception("the sweep failed")
-
-    async def _sweep(self) -> None:
-        if not self.liveness.is_alive(self.worker):
-            # What it took would be taken from it at once, and its tools would be in doubt.
-            if not self._counts_as_dead:
-                logger.error("this process may count as dead: it takes no run")
-            self._counts_as_dead = True
-            return
-        self._counts_as_dead = False
-        for idle in await self.journal.ask(reads.idle_work):
-            if self.closing:
-                return
-            if idle.run_id in self.actors or idle.run_id in self._unreadable or idle.agent not in self.agents:
-                continue
-            free = idle.owner is None or idle.owner == self.worker or not self.liveness.is_alive(idle.owner)
-            if free and self._is_ours(idle.root, idle.owner) and await self._can_perform(self.agents[idle.agent]):
-                await self._take(idle)
-        for checkpoint_id in await self.journal.ask(reads.overdue, self.clock()):
-            if checkpoint_id not in self._unreadable:
-                await self._unless_unreadable(checkpoint_id, partial(self._expire, checkpoint_id=checkpoint_id))
-        if self.relay is not None:
-            for worker, after in self.liveness.left_behind().items():
-                self.relay.take_over(worker, after)
-
-    async def _can_perform(self, agent: Agent) -> bool:
-        """Not without what its model needs: the run would fail here, and may well go on elsewhere."""
-        try:
-            await self.prepare(agent)
-        except BreadError as error:
-            if agent.id not in self._not_ready:
-                self._not_ready.add(agent.id)
-                logger.warning("runs of agent %s are not taken here: %s", agent.id, error)
-            return False
-        self._not_ready.discard(agent.id)
-        return True
-
-    def _expire(self, streams: Streams, checkpoint_id: str) -> bool:
-        question = streams.checkpoint(checkpoint_id).asked
-        agent = self.agents.get(question.agent)
-        worker = self.worker if agent is not None and self._is_ours(question.root) else None
-        return commits.expire(streams, checkpoint_id, worker, agent.idempotent() if agent else frozenset())
-
-    def asked_for(self, root: str) -> None:
-        """Somebody here began this tree or asked for it again: it is performed here, also if `takes` is off."""
-        if not self.takes:
-            self._asked_for.add(root)
-            self.sweep_soon()
-
-    def _is_ours(self, root: str, owner: str | None = None) -> bool:
-        return self.takes or owner == self.worker or root in self._asked_for
-
-    async def _take(self, idle: reads.Idle) -> None:
-        if idle.owner == self.worker:
-            # The commit that named this process may still be on its way to an actor; one after it comes after it.
-            await self.commit(lambda streams: None, by=SYSTEM)
-            if idle.run_id in self.actors:
-                return
-        take = Take(self.worker, idle.owner, self.agents[idle.agent].idempotent())
-        await self._unless_unreadable(idle.run_id, lambda streams: self._take_if_idle(streams, idle.run_id, take))
-
-    async def _unless_unreadable(self, stream: str, decide: Decision[bool]) -> None:
-        try:
-            await self.commit(decide, by=SYSTEM)
-        except StoreUnavailable:
-            raise
-        except BreadError as error:
-            self.leave_alone(stream, error)
-
-    def leave_alone(self, stream: str, error: BreadError) -> None:
-        """What this release cannot read is left to one that can; loudly, once."""
-        if stream not in self._unreadable:
-            self._unreadable.add(stream)
-            logger.error("%s is left alone: %s", stream, error)
-
-    def _take_if_idle(self, streams: Streams, run_id: str, take: Take) -> bool:
-        if run_id in self.actors:
-            return False
-        # Its owner may have come back since the sweep looked. Whoever comes back waits for this lock before it acts.
-        if take.previous not in (None, self.worker) and not self.liveness.is_dead_now(take.previous):
-            return False
-        return commits.take(streams, run_id, take)
-
-    def sweep_soon(self) -> None:
-        self._sweep_now.set()
 
 
 class Reservation:

@@ -132,7 +132,7 @@ def _roots_of(cursor: Cursor, session: str) -> list[tuple[int, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class Work:
     """A run with work. `owner` is None where it is ready for anybody."""
 
     run_id: str
@@ -141,10 +141,22 @@ class Idle:
     root: str
 
 
-def idle_work(cursor: Cursor) -> list[Idle]:
-    """Every run with work and its owner: a short list, since parked and ended runs have none."""
-    cursor.execute("SELECT id, agent, owner, root FROM bread_runs WHERE status = 'running' ORDER BY id")
-    return [Idle(*row) for row in cursor.fetchall()]
+def owned_work(cursor: Cursor) -> list[Work]:
+    """Every run with work and an owner: a short list, since parked and ended runs have none."""
+    cursor.execute(
+        "SELECT id, agent, owner, root FROM bread_runs WHERE status = 'running' AND owner IS NOT NULL ORDER BY id"
+    )
+    return [Work(*row) for row in cursor.fetchall()]
+
+
+def ready_work(cursor: Cursor, agents: Sequence[str], limit: int) -> list[Work]:
+    """The oldest runs of some agents that are ready for anybody."""
+    cursor.execute(
+        "SELECT id, agent, owner, root FROM bread_runs WHERE status = 'running' AND owner IS NULL"  # noqa: S608
+        f" AND agent IN ({', '.join('?' * len(agents)) or 'NULL'}) ORDER BY id LIMIT ?",
+        (*agents, limit),
+    )
+    return [Work(*row) for row in cursor.fetchall()]
 
 
 def overdue(cursor: Cursor, at: float) -> list[str]:

@@ -28,6 +28,7 @@ from .nats_link import FAILURES, Link, barrier
 from .nats_settings import address_of
 from .port import NeverKept, NotKept
 from .subjects import EVENTS, KEPT, STREAM, Kind, events_subject, pattern, root_of_events
+from .work import JetStreamWork
 
 logger = logging.getLogger("bread")
 OLDEST = (2, 11)
@@ -72,6 +73,7 @@ class JetStream:
             prepare=self._prepare,
             missed=lambda: self.on_gap(),
         )
+        self.work = JetStreamWork(self.link)
         self._heard: Callable[[str, Frame], None] = lambda root, frame: None
         self._js: JetStreamContext | None = None
         self._listening: Client | None = None

@@ -7,6 +7,7 @@ frames, but not keep anybody waiting. A bus is a transport that also keeps crumb
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from .frames import Heard, Message
@@ -33,6 +34,46 @@ class NeverKept(NotKept):
     """A message that will not be kept as it is, however often it is sent."""
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run that is ready, for whoever has its agent. `version` is that of its stream: the same job is kept once."""
+
+    agent: str
+    root: str
+    run_id: str
+    tenant: str = "default"
+    version: int = 0
+
+
+class Delivery(Protocol):
+    """A job that was given to this process. Each call raises NotKept where it may not have arrived."""
+
+    @property
+    def job(self) -> Job: ...
+
+    async def done(self) -> None:
+        """It is not to be given to anybody again."""
+
+    async def again(self, seconds: float) -> None:
+        """It is to be given to somebody, after a while."""
+
+    async def working(self) -> None:
+        """Somebody is at work on it: for half a minute it is given to nobody else."""
+
+
+class WorkQueue(Protocol):
+    """Hands ready runs to workers, each to one at a time. It may lose or repeat what it likes."""
+
+    @property
+    def is_up(self) -> bool: ...
+
+    async def offer(self, job: Job) -> None:
+        """Have a job kept for a worker. Raises NotKept."""
+
+    async def fetch(self, agent: str) -> Delivery | None:
+        """The next job for an agent, or none within a few seconds. Raises NotKept."""
+
+
 @runtime_checkable
 class Bus(Transport, Protocol):
     """A transport that keeps crumbs for whoever has nothing else, for as long as it is set to.
@@ -44,6 +85,7 @@ class Bus(Transport, Protocol):
     on_gap: Callable[[], None]
     on_mark: Callable[[str, int], None]
     on_live: Callable[[str, str, Sequence[Heard]], None]
+    work: WorkQueue
 
     @property
     def is_up(self) -> bool: ...

@@ -4,6 +4,7 @@
     bread.v1.<tenant>.human.<agent>.<session>.<root>.<run>     questions and what became of them, once more and small
     bread.v1.<tenant>.live.<agent>.<session>.<root>.<run>      text as it is said, and hints: at most once, never kept
     bread.v1.<tenant>.events.<root>                            between processes of bread; no interface
+    bread.v1.<tenant>.work.<agent>                             ready runs for workers, kept in BREAD_WORK; no interface
 
 A token holds letters, digits, `_` and `-`; every other byte of a name is `=` and two hex digits, and a name that is
 empty is `=` alone.
@@ -21,6 +22,8 @@ PREFIX = "bread.v1"
 STREAM = "BREAD_CRUMBS"
 KEPT = (f"{PREFIX}.*.crumbs.>", f"{PREFIX}.*.human.>")
 EVENTS = f"{PREFIX}.*.events.*"
+WORK_STREAM = "BREAD_WORK"
+WORK = f"{PREFIX}.*.work.*"
 _ODD = re.compile(rb"[^A-Za-z0-9_-]")
 _ESCAPED = re.compile(rb"=([0-9A-F]{2})")
 _TOKEN = re.compile(r"(?:[A-Za-z0-9_-]|=[0-9A-F]{2})+|=")
@@ -88,6 +91,11 @@ def pattern(
 def events_subject(tenant: str, root: str) -> str:
     """Where the processes of bread tell each other of a tree."""
     return f"{PREFIX}.{token(tenant)}.events.{token(root)}"
+
+
+def work_subject(tenant: str | None, agent: str) -> str:
+    """Where what is ready of an agent is offered; of all tenants with None."""
+    return f"{PREFIX}.{'*' if tenant is None else token(tenant)}.work.{token(agent)}"
 
 
 def root_of_events(text: str) -> str:

@@ -36,7 +36,7 @@ from support import read, trials, types, wire
 def overdue(bread: Bread, clock: ManualClock) -> None:
     """The deadline passes, and somebody looks."""
     clock.now += 61.0
-    engine_of(bread).sweep_soon()
+    engine_of(bread).sweep.soon()
 
 
 @pytest.mark.parametrize("fallback", [None, {"approved": False, "why": "nobody answered"}, "no", False, 0])
@@ -48,7 +48,7 @@ async def test_a_deadline_that_passes_is_an_outcome_of_its_own(open_bread: OpenB
         assert asked.deadline is not None
         assert asked.deadline.timestamp() == clock.now + 60
         clock.now += 59.0
-        engine_of(bread).sweep_soon()
+        engine_of(bread).sweep.soon()
         assert (await bread.get_checkpoint(asked.checkpoint_id)).status == "pending"
         watching = asyncio.create_task(read(bread.observe(asked.run_id, after=asked.cursor)))
         overdue(bread, clock)

@@ -168,7 +168,7 @@ async def test_a_deadline_below_a_supervisor(open_bread: OpenBread, fallback: An
         asked = question(await read(handle))
         watching = await watch(bread, bread.observe(handle.run_id, after=asked.cursor))
         clock.now += 61
-        engine_of(bread).sweep_soon()
+        engine_of(bread).sweep.soon()
         crumbs = await watching
         assert [crumb.verdict for crumb in crumbs if crumb.type == "human:resumed"] == ["expired"]
         [told_of] = json.loads(as_any(await bread.observe(handle.run_id)))

@@ -19,7 +19,7 @@ async def test_runs_of_others_are_left_alone(open_bread: OpenBread) -> None:
         ready = await desk.start("a", "go")
     async with open_bread(hello, takes=False) as bread:
         assert await bread.run("a", "mine") == "Hello."
-        await engine_of(bread)._sweep()
+        await engine_of(bread).sweep.once()
         assert await names(bread, ready) == ["started"]
         assert (await bread.get_run(ready)).owner is None
     async with open_bread(hello) as bread:
@@ -36,12 +36,12 @@ async def test_an_orphan_is_left_alone(open_bread: OpenBread) -> None:
         engine = engine_of(lost)
         engine.agents = {"a": hello}
         engine._drive = lambda *_, **__: None  # type: ignore[method-assign]  # it takes the run, and gets no further
-        await engine._sweep()
+        await engine.sweep.once()
         assert (await lost.get_run(ready)).owner == lost.worker
         engine.liveness.leave()
         async with open_bread(hello, takes=False) as bread:
             assert (await bread.get_run(ready)).orphaned
-            await engine_of(bread)._sweep()
+            await engine_of(bread).sweep.once()
             assert (await bread.get_run(ready)).owner == lost.worker
         async with open_bread(hello) as bread:
             assert await bread.observe(ready) == "Hello."
@@ -76,7 +76,7 @@ async def test_what_expires_for_others_is_left_to_them(open_bread: OpenBread) ->
     async with open_bread(asker) as bread:
         question = await ask_first(bread)
     async with open_bread(asker, takes=False, clock=lambda: time.time() + 61) as bread:
-        await engine_of(bread)._sweep()
+        await engine_of(bread).sweep.once()
         assert (await names(bread, question.run_id))[-1] == "resumed"
         run = await bread.get_run(question.run_id)
         assert (run.status, run.owner) == ("running", None)

@@ -89,7 +89,7 @@ async def test_a17_b122_an_own_commit_ahead_of_foreign_ones_leaves_no_gap(shared
             worker.on("crumb", heard)
         tail = HeldTail(worker)
         await desk.send(AnswerCheckpoint(checkpoint_id=item.id, response="yes"))
-        worker._running().sweep_soon()
+        worker._running().sweep.soon()
         await heard.last()
         await tail.let_go()
         await another_run(worker, heard)

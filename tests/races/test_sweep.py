@@ -34,7 +34,7 @@ async def test_a_run_is_not_taken_from_its_own_process(open_bread: Callable[...,
         writer._deliver = hold  # type: ignore[method-assign]
         starting = asyncio.create_task(bread.start("clerk", "go"))
         await arrived.acquire()
-        sweeping = asyncio.create_task(engine._sweep())
+        sweeping = asyncio.create_task(engine.sweep.once())
         await arrived.acquire()  # the sweep has seen the run, and commits something
         writer._deliver = deliver  # type: ignore[method-assign]
         for jobs in held:

@@ -1,0 +1,115 @@
+"""The work queue, as one process sees it: it offers what it leaves ready, and fetches what it has room for.
+
+The queue is quick, and promises nothing: who owns a run is decided in the log, where the version of its stream lets one
+taker win. What the queue loses is found by the sweep, what it repeats is not taken twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from ..domain.errors import BreadError, Refused
+from ..domain.run_state import RunState
+from ..transport.port import Delivery, Job, NotKept, WorkQueue
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+logger = logging.getLogger("bread")
+WORKING_SECONDS = 10.0  # a third of the time after which the queue gives a job to another
+AGAIN_SECONDS = 1.0
+
+
+class Hands:
+    """Everything here runs on the event loop."""
+
+    def __init__(self, engine: Engine, queue: WorkQueue) -> None:
+        self._engine, self._queue = engine, queue
+        self._held: dict[str, Delivery] = {}
+        self._serves = False
+        self._freed = asyncio.Event()
+
+    @property
+    def at_work(self) -> bool:
+        """Whether what is ready comes to this process by the queue."""
+        return self._serves and self._queue.is_up
+
+    def open(self) -> None:
+        """Begin to fetch what is ready for the agents that are here."""
+        self._serves = True
+        for agent in self._engine.agents:
+            self._engine.spawn(self._serve(agent), f"fetch {agent}")
+        self._engine.spawn(self._say_working(), "hands at work")
+
+    def offer(self, state: RunState, tenant: str) -> None:
+        """A commit of this process left a run ready: whoever has its agent may have it."""
+        if self._queue.is_up:
+            job = Job(state.agent, state.root, state.id, tenant, state.version)
+            self._engine.spawn(self._offer(job), f"offer {state.id}")
+
+    async def _offer(self, job: Job) -> None:
+        try:
+            await self._queue.offer(job)
+        except NotKept as error:
+            logger.debug("run %s is left to the sweeps: %s", job.run_id, error)
+
+    def freed(self, run_id: str) -> None:
+        """A run has no actor here any more: it rests, has ended, or another process has it."""
+        self._freed.set()
+        delivery = self._held.pop(run_id, None)
+        if delivery is not None:
+            self._engine.spawn(self._settle(delivery), f"done with {run_id}")
+
+    async def _settle(self, delivery: Delivery, again: float | None = None) -> None:
+        try:
+            await (delivery.done() if again is None else delivery.again(again))
+        except NotKept as error:
+            logger.debug("a job will come again: %s", error)
+
+    # --- fetching
+
+    async def _serve(self, agent: str) -> None:
+        engine = self._engine
+        while not engine.closing:
+            if engine.room < 1:
+                self._freed.clear()
+                await self._freed.wait()
+                continue
+            try:
+                delivery = await self._queue.fetch(agent)
+            except NotKept as error:
+                logger.debug("nothing comes from the work queue: %s", error)
+                await asyncio.sleep(AGAIN_SECONDS)
+                continue
+            if delivery is not None:
+                await self._receive(delivery)
+
+    async def _receive(self, delivery: Delivery) -> None:
+        job, engine = delivery.job, self._engine
+        try:
+            with engine.reserve(job.root):
+                await engine.sweep.take(job.run_id, job.agent)
+        except Refused:
+            await self._settle(delivery, again=0)  # somebody else may have room
+            return
+        except BreadError as error:
+            logger.warning("run %s is not taken now: %s", job.run_id, error)
+            await self._settle(delivery, again=AGAIN_SECONDS)
+            return
+        if job.run_id in engine.actors and not engine.closing:
+            self._held[job.run_id] = delivery
+        else:
+            # It had no work, or an owner who lives; what else can be wrong with it, the sweeps see.
+            await self._settle(delivery)
+
+    async def _say_working(self) -> None:
+        """Until a run rests or ends its job is nobody else's."""
+        while not self._engine.closing:
+            await asyncio.sleep(WORKING_SECONDS)
+            for delivery in tuple(self._held.values()):
+                try:
+                    await delivery.working()
+                except NotKept as error:
+                    logger.debug("a job may come again: %s", error)

@@ -1,0 +1,181 @@
+"""The sweep: takes what is ready or whose owner is dead, and lets questions expire. Nobody has to tell it anything."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..domain import commits
+from ..domain.envelope import SYSTEM
+from ..domain.errors import BreadError, Refused, StoreUnavailable
+from ..domain.ports import Decision
+from ..domain.run import Take
+from ..domain.streams import Streams
+from . import reads
+from .agents import Agent
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+logger = logging.getLogger("bread")
+SWEEP_SECONDS = 0.5
+HANDED_OUT_SECONDS = 2.0  # what is ready for longer than this has not come by the work queue
+READY = 100  # runs that are ready, of one look
+
+
+class Sweep:
+    """What recovers runs, of one process. Everything here runs on the event loop, decisions where commits are made."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._now = asyncio.Event()
+        self._unreadable: set[str] = set()
+        self._not_ready: set[str] = set()
+        self._counts_as_dead = False
+        self._asked_for: set[str] = set()
+        self._ready_since: dict[str, float] = {}
+        self._has_waiting = False
+
+    def soon(self) -> None:
+        self._now.set()
+
+    def freed(self) -> None:
+        """A run is performed no more: there may be a slot for one that waits for it."""
+        if self._has_waiting:
+            self._has_waiting = False
+            self.soon()
+
+    async def forever(self) -> None:
+        while not self._engine.closing:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._now.wait(), SWEEP_SECONDS)
+            self._now.clear()
+            try:
+                await self.once()
+            except StoreUnavailable as error:
+                logger.warning("the sweep found no store: %s", error)
+            except Exception:
+                # The sweep is what recovers runs: one bad look at the store must not end it.
+                logger.exception("the sweep failed")
+
+    async def once(self) -> None:
+        engine = self._engine
+        if not engine.liveness.is_alive(engine.worker):
+            # What it took would be taken from it at once, and its tools would be in doubt.
+            if not self._counts_as_dead:
+                logger.error("this process may count as dead: it takes no run")
+            self._counts_as_dead = True
+            return
+        self._counts_as_dead = False
+        await self._orphans()
+        await self._ready()
+        for checkpoint_id in await engine.journal.ask(reads.overdue, engine.clock()):
+            if checkpoint_id not in self._unreadable:
+                await self._unless_unreadable(checkpoint_id, partial(self._expire, checkpoint_id=checkpoint_id))
+        if engine.relay is not None:
+            for worker, after in engine.liveness.left_behind().items():
+                engine.relay.take_over(worker, after)
+
+    async def _orphans(self) -> None:
+        engine = self._engine
+        for idle in await engine.journal.ask(reads.owned_work):
+            if engine.closing:
+                return
+            if idle.run_id in engine.actors or not self._is_ours(idle.root, idle.owner):
+                continue
+            if idle.owner == engine.worker:
+                # The commit that named this process may still be on its way to an actor; one after it comes after it.
+                await engine.commit(lambda streams: None, by=SYSTEM)
+                await self.take(idle.run_id, idle.agent, own=True)
+            elif not engine.liveness.is_alive(str(idle.owner)):
+                await self.take(idle.run_id, idle.agent)
+
+    async def _ready(self) -> None:
+        engine, now = self._engine, time.monotonic()
+        ready = await engine.journal.ask(reads.ready_work, [*engine.agents], READY)
+        self._ready_since = {idle.run_id: self._ready_since.get(idle.run_id, now) for idle in ready}
+        for idle in ready:
+            if engine.closing:
+                return
+            is_handed_out = engine.hands is not None and engine.hands.at_work
+            if not self._is_ours(idle.root) or (
+                is_handed_out and now - self._ready_since[idle.run_id] < HANDED_OUT_SECONDS
+            ):
+                continue
+            try:
+                with engine.reserve(idle.root):
+                    await self.take(idle.run_id, idle.agent)
+            except Refused:
+                self._has_waiting = True
+                return
+
+    # --- taking
+
+    async def take(self, run_id: str, agent: str, *, own: bool = False) -> None:
+        """Take a run that has work and no owner who lives: then it has an actor here. Otherwise nothing happens.
+
+        `own` says that this process is the owner, and has no actor for it.
+        """
+        engine = self._engine
+        if run_id in engine.actors or run_id in self._unreadable or agent not in engine.agents:
+            return
+        if await self._can_perform(engine.agents[agent]):
+            idempotent = engine.agents[agent].idempotent()
+            await self._unless_unreadable(run_id, lambda streams: self._take_if_idle(streams, run_id, idempotent, own))
+
+    def _take_if_idle(self, streams: Streams, run_id: str, idempotent: frozenset[str], own: bool) -> bool:
+        engine = self._engine
+        owner = streams.run(run_id).owner
+        if run_id in engine.actors or (owner == engine.worker) != own:
+            return False
+        # Its owner may have come back since somebody looked. Whoever comes back waits for this lock before it acts.
+        if owner not in (None, engine.worker) and not engine.liveness.is_dead_now(owner):
+            return False
+        return commits.take(streams, run_id, Take(engine.worker, owner, idempotent))
+
+    async def _can_perform(self, agent: Agent) -> bool:
+        """Not without what its model needs: the run would fail here, and may well go on elsewhere."""
+        try:
+            await self._engine.prepare(agent)
+        except BreadError as error:
+            if agent.id not in self._not_ready:
+                self._not_ready.add(agent.id)
+                logger.warning("runs of agent %s are not taken here: %s", agent.id, error)
+            return False
+        self._not_ready.discard(agent.id)
+        return True
+
+    def asked_for(self, root: str) -> None:
+        """Somebody here began this tree or asked for it again: it is performed here, also if `takes` is off."""
+        if not self._engine.takes:
+            self._asked_for.add(root)
+            self.soon()
+
+    def _is_ours(self, root: str, owner: str | None = None) -> bool:
+        return self._engine.takes or owner == self._engine.worker or root in self._asked_for
+
+    # --- what else
+
+    def _expire(self, streams: Streams, checkpoint_id: str) -> bool:
+        question = streams.checkpoint(checkpoint_id).asked
+        agent = self._engine.agents.get(question.agent)
+        worker = self._engine.worker if agent is not None and self._is_ours(question.root) else None
+        return commits.expire(streams, checkpoint_id, worker, agent.idempotent() if agent else frozenset())
+
+    async def _unless_unreadable(self, stream: str, decide: Decision[bool]) -> None:
+        try:
+            await self._engine.commit(decide, by=SYSTEM)
+        except StoreUnavailable:
+            raise
+        except BreadError as error:
+            self.leave_alone(stream, error)
+
+    def leave_alone(self, stream: str, error: BreadError) -> None:
+        """What this release cannot read is left to one that can; loudly, once."""
+        if stream not in self._unreadable:
+            self._unreadable.add(stream)
+            logger.error("%s is left alone: %s", stream, error)
