@@ -15,7 +15,7 @@ from ..domain.errors import BreadError, Refused, StoreUnavailable
 from ..domain.ports import Decision
 from ..domain.run import Take
 from ..domain.streams import Streams
-from . import reads
+from . import work_reads
 from .agents import Agent
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Sweep:
         self._counts_as_dead = False
         await self._orphans()
         await self._ready()
-        for checkpoint_id in await engine.journal.ask(reads.overdue, engine.clock()):
+        for checkpoint_id in await engine.journal.ask(work_reads.overdue, engine.clock()):
             if checkpoint_id not in self._unreadable:
                 await self._unless_unreadable(checkpoint_id, partial(self._expire, checkpoint_id=checkpoint_id))
         if engine.relay is not None:
@@ -82,7 +82,7 @@ class Sweep:
 
     async def _orphans(self) -> None:
         engine = self._engine
-        for idle in await engine.journal.ask(reads.owned_work):
+        for idle in await engine.journal.ask(work_reads.owned_work):
             if engine.closing:
                 return
             if idle.run_id in engine.actors or not self._is_ours(idle.root, idle.owner):
@@ -96,7 +96,7 @@ class Sweep:
 
     async def _ready(self) -> None:
         engine, now = self._engine, time.monotonic()
-        ready = await engine.journal.ask(reads.ready_work, [*engine.agents], READY)
+        ready = await engine.journal.ask(work_reads.ready_work, [*engine.agents], READY)
         self._ready_since = {idle.run_id: self._ready_since.get(idle.run_id, now) for idle in ready}
         for idle in ready:
             if engine.closing:

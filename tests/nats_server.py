@@ -28,7 +28,7 @@ def _shared() -> NatsServer:
 def emptied() -> NatsServer:
     """One server a test process, which has never heard of anything: runs of different tests have the same names."""
     server = _shared()
-    server.stop()
+    server.kill()
     shutil.rmtree(server.folder / "store", ignore_errors=True)
     server.start()
     return server

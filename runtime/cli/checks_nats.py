@@ -13,7 +13,7 @@ from ...domain.errors import BreadError
 from ...transport.jetstream import JetStream
 from ...transport.nats_probe import Answer, NoAnswer, Probe, probing
 from ...transport.port import Transport
-from ...transport.subjects import EVENTS, PREFIX
+from ...transport.subjects import EVENTS, KEPT, PREFIX, WORK, WORK_STREAM
 from .checks import Finding, failed, ok, size, warn
 
 SKEW_SECONDS = 5.0
@@ -24,6 +24,15 @@ SWITCH_ON = "switch it on in the configuration of the server, and for this accou
 # What bread says beside what is kept, and what it asks the API for each stream.
 SAYS = (f"{PREFIX}.*.live.>", EVENTS)
 NEEDS = {"BREAD_CRUMBS": ("PURGE", "MSG.DELETE")}
+# And what the work queue needs.
+QUEUE = (
+    WORK,
+    f"$JS.API.STREAM.INFO.{WORK_STREAM}",
+    f"$JS.API.STREAM.CREATE.{WORK_STREAM}",
+    f"$JS.API.CONSUMER.CREATE.{WORK_STREAM}.*.{WORK}",
+    f"$JS.API.CONSUMER.MSG.NEXT.{WORK_STREAM}.*",
+    f"$JS.ACK.{WORK_STREAM}.>",
+)
 
 
 async def server(bus: Transport) -> AsyncIterator[Finding]:
@@ -58,8 +67,8 @@ async def _inside(bus: JetStream, probe: Probe) -> AsyncIterator[Finding]:
     looks = [f"$JS.API.STREAM.INFO.{config.name}" for config in streams]
     makes = [f"$JS.API.STREAM.{verb}.{config.name}" for config in streams for verb in ("CREATE", "UPDATE")]
     api = [f"$JS.API.STREAM.{verb}.{config.name}" for config in streams for verb in NEEDS.get(str(config.name), ())]
-    needs = [*(subject for config in streams for subject in config.subjects or ()), *SAYS, *api]
-    denied = await probe.denied([*needs, *looks, *makes, "$JS.API.INFO"], [EVENTS, inbox])
+    needs = [*KEPT, *SAYS, *api]
+    denied = await probe.denied([*needs, *QUEUE, *looks, *makes, "$JS.API.INFO"], [EVENTS, inbox])
     hears = {EVENTS: EVENTS, inbox: f"{inbox.rsplit('.', 2)[0]}.>"}
     lacks = [f"publish {subject}" for subject in needs if f"publish {subject}" in denied]
     lacks += [f"subscribe {shown}" for subject, shown in hears.items() if f"subscribe {subject}" in denied]
@@ -85,8 +94,24 @@ async def _inside(bus: JetStream, probe: Probe) -> AsyncIterator[Finding]:
             yield finding
         if config is streams[0] and "ts" in answer.found:
             yield _clock(_seconds(answer.found["ts"]), before, after)
+    yield await _queue(probe, [f"publish {subject}" for subject in QUEUE if f"publish {subject}" in denied])
     if room is not None and room.found:
         yield from_room(room.found)
+
+
+async def _queue(probe: Probe, lacks: list[str]) -> Finding:
+    """Whether ready runs can go through it: without it they are found in the store, a little later."""
+    if lacks:
+        words = f"ready runs are found in the store, a little later: this user may not {', '.join(lacks)}"
+        return warn("work queue", words, PERMIT)
+    answer = await probe.ask(f"STREAM.INFO.{WORK_STREAM}")
+    if answer.code:
+        return ok("work queue", f"{WORK_STREAM}, which the first process makes that needs it")
+    config, jobs = answer.found["config"], answer.found["state"]["messages"]
+    if config["retention"] != "workqueue" or WORK not in config.get("subjects", ()):
+        words = f"{WORK_STREAM} is no work queue of {WORK}"
+        return warn("work queue", words, "delete it, as a user who may: bread makes it as it has to be")
+    return ok("work queue", f"{WORK_STREAM}: {jobs} jobs")
 
 
 def _unavailable(message: str) -> BreadError:

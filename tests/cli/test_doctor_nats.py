@@ -13,10 +13,12 @@ import pytest
 from nats.aio.msg import Msg
 
 from bread.runtime.cli import checks_nats
+from bread.runtime.servers import NatsServer
 from bread.transport import nats_probe
 from bread.transport.jetstream import JetStream
+from bread.transport.port import Job
 from cli_kit import Done, Shell, error_line
-from nats_server import NatsServer, outside, running
+from nats_server import outside
 from silence import Way
 
 ALL = ["transport", "nats rights", "stream", "nats clock", "nats storage"]
@@ -31,7 +33,7 @@ HEARS = '"bread.v1.*.events.*", "_INBOX.bread.>"'
 
 @pytest.fixture(scope="module")
 def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    with running(tmp_path_factory.mktemp("nats")) as server:
+    with NatsServer(tmp_path_factory.mktemp("nats")) as server:
         yield server
 
 
@@ -61,7 +63,7 @@ async def kept(server: NatsServer) -> int:
 async def test_all_is_well_and_nothing_is_left(shell: Shell, tmp_path: Path) -> None:
     """B156: first without a stream, which is not made; then with one. Neither the stream nor who listens to everything
     gets anything of what was tried."""
-    with running(tmp_path / "nats") as server:
+    with NatsServer(tmp_path / "nats") as server:
         done, found = look(shell, server.url)
         assert (done.code, wrong(found)) == (0, [])
         assert "which the first process makes" in found[2]["detail"]
@@ -93,7 +95,7 @@ async def test_all_is_well_and_nothing_is_left(shell: Shell, tmp_path: Path) -> 
 async def test_a_server_that_would_hand_on_what_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """B156: one of a release to come, perhaps. Nothing is kept or removed, and the rights are not guessed."""
     monkeypatch.setattr(nats_probe, "RESERVED", "_INBOX.doctor")
-    with running(tmp_path / "nats") as server:
+    with NatsServer(tmp_path / "nats") as server:
         bus = JetStream(server.url)
         await bus.open(lambda root, frame: None)
         await bus.close()
@@ -108,7 +110,7 @@ async def test_a_server_that_would_hand_on_what_is_tried(tmp_path: Path, monkeyp
 
 def test_no_jetstream(shell: Shell, tmp_path: Path) -> None:
     """B156: TRANSPORT_UNAVAILABLE, once."""
-    with running(tmp_path / "nats", jetstream=False) as server:
+    with NatsServer(tmp_path / "nats", jetstream=False) as server:
         done, found = look(shell, server.url)
     assert (done.code, error_line(done)[0]) == (1, "TRANSPORT_UNAVAILABLE")
     assert wrong(found) == [("fail", "jetstream")]
@@ -127,7 +129,7 @@ def test_no_jetstream(shell: Shell, tmp_path: Path) -> None:
 )
 def test_rights(shell: Shell, tmp_path: Path, publish: str, subscribe: str, words: list[str]) -> None:
     """B156: each right that is lacking is named, and where to give it."""
-    with running(tmp_path / "nats", USERS.format(publish=publish, subscribe=subscribe)) as server:
+    with NatsServer(tmp_path / "nats", USERS.format(publish=publish, subscribe=subscribe)) as server:
         done, found = look(shell, limited(server))
     assert (done.code, error_line(done)[0]) == (1, "TRANSPORT_UNAVAILABLE")
     [lacking] = [one for one in found if one["what"] == "nats rights"]
@@ -140,7 +142,7 @@ def test_whoever_may_do_what_the_page_says_lacks_nothing(shell: Shell, tmp_path:
     publish = '"bread.v1.>", ' + ", ".join(
         f'"$JS.API.STREAM.{verb}.BREAD_CRUMBS"' for verb in ("INFO", "PURGE", "MSG.DELETE")
     )
-    with running(tmp_path / "nats", USERS.format(publish=publish, subscribe=HEARS)) as server:
+    with NatsServer(tmp_path / "nats", USERS.format(publish=publish, subscribe=HEARS)) as server:
         done, found = look(shell, limited(server))
     assert (done.code, wrong(found)) == (1, [("fail", "stream")])
     assert "$JS.API.STREAM.CREATE.BREAD_CRUMBS" in found[-1]["toDo"]
@@ -183,7 +185,7 @@ async def test_a_stream_that_is_otherwise(
 
 def test_a_server_that_does_not_let_us_in(shell: Shell, tmp_path: Path) -> None:
     """B156, C63: TRANSPORT_UNAVAILABLE with the settings to look at, and no password."""
-    with running(tmp_path / "nats", USERS.format(publish='">"', subscribe='">"')) as server:
+    with NatsServer(tmp_path / "nats", USERS.format(publish='">"', subscribe='">"')) as server:
         done, found = look(shell, limited(server, "bread:wrong-hunter"))
         good, _ = look(shell, limited(server, "bread"), BREAD_NATS_PASSWORD="hunter2")
     assert (done.code, error_line(done)[0], wrong(found)) == (1, "TRANSPORT_UNAVAILABLE", [("fail", "transport")])
@@ -234,8 +236,39 @@ def test_clocks(by: float, words: str) -> None:
 def test_an_account_that_is_nearly_full(shell: Shell, tmp_path: Path) -> None:
     """B156: what is promised to streams counts."""
     account = "accounts { A { jetstream { max_file: 1GB }, users: [{ user: bread, password: hunter2 }] } }"
-    with running(tmp_path / "nats", account) as server:
+    with NatsServer(tmp_path / "nats", account) as server:
         url = limited(server)
         assert wrong(look(shell, url)[1]) == []
     room = checks_nats.from_room({"storage": 1, "reserved_storage": 95, "limits": {"max_storage": 100}})
     assert (room.state, room.detail) == ("warn", "95 bytes of 100 bytes are taken or promised to streams")
+
+
+async def test_the_work_queue(shell: Shell, tmp_path: Path) -> None:
+    """B156: whether there is one, how much is in it, or what it lacks: then ready runs are found in the store."""
+
+    def line(url: str) -> dict[str, Any]:
+        done = shell.plain("--nats", url, "--app", "cli_agents:asker", "doctor", "--json")
+        [found] = [one for one in done.json["checks"] if one["what"] == "work queue"]
+        assert isinstance(found, dict)
+        return found
+
+    rights = USERS.format(publish='"bread.v1.>", "$JS.API.STREAM.>"', subscribe=HEARS)
+    with NatsServer(tmp_path / "nats", rights) as server:
+        admin = server.url.replace("//", "//admin:hunter3@")
+        assert (found := line(admin))["state"] == "ok"
+        assert "which the first process makes" in found["detail"]
+        bus = JetStream(admin)
+        await bus.open(lambda root, frame: None)
+        await bus.work.offer(Job("a", "r", "r"))
+        await bus.close()
+        assert line(admin)["detail"] == "BREAD_WORK: 1 jobs"
+        lacking = line(limited(server))
+        assert lacking["state"] == "warn"
+        assert "$JS.API.CONSUMER.CREATE.BREAD_WORK" in lacking["detail"]
+        assert "docs/nats.md" in lacking["toDo"]
+        client = await outside(server, user="admin", password="hunter3")
+        await client.jetstream().delete_stream("BREAD_WORK")
+        await client.jetstream().add_stream(name="BREAD_WORK", subjects=["bread.v1.*.work.*"])
+        await client.close()
+        assert (found := line(admin))["state"] == "warn"
+        assert found["detail"] == "BREAD_WORK is no work queue of bread.v1.*.work.*"

@@ -1,0 +1,236 @@
+"""The work queue: what one process leaves ready is performed by another that has room for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bread import Bread, define_agent, define_tool
+from bread.domain.run_events import RunTaken
+from bread.runtime import hands as hands_of
+from bread.runtime import sweep
+from bread.runtime.servers import NatsServer
+from bread.testing import ScriptedModel, call, pause, text
+from bread.transport import work
+from bread.transport.jetstream import JetStream
+from bread.transport.subjects import WORK_STREAM, work_subject
+from nats_server import outside
+from scenes import agent, asking, asks, come, engine_of
+from support import read
+
+from .test_relay import store_in
+
+HELLO = agent([[text("Hello.")]])
+
+
+@pytest.fixture(autouse=True)
+def _by_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes does not come by the sweep."""
+    monkeypatch.setattr(sweep, "HANDED_OUT_SECONDS", 3600.0)
+
+
+def worker(store: str, server: NatsServer, *agents: Any, **options: Any) -> Bread:
+    return Bread(agents=agents or [HELLO], store=store, nats=server.url, **options)
+
+
+def api(store: str, server: NatsServer) -> Bread:
+    return Bread(agents=[HELLO], store=store, nats=server.url, executes=False)
+
+
+async def state(server: NatsServer) -> dict[str, int]:
+    """How many jobs there are, and how many of those somebody is at work on."""
+    client = await outside(server)
+    try:
+        js = client.jetstream()
+        jobs = (await js.stream_info(WORK_STREAM)).state.messages
+        consumers = await js.consumers_info(WORK_STREAM)
+        return {"jobs": jobs, "held": sum(one.num_ack_pending or 0 for one in consumers)}
+    finally:
+        await client.close()
+
+
+async def until(server: NatsServer, **expected: int) -> None:
+    """Until the queue is so: each look is a question to the server."""
+    while await state(server) != expected:
+        pass
+
+
+async def taken(bread: Bread, run_id: str) -> list[str]:
+    """Why the run got its owners, one after the other."""
+    events = [audited.event async for audited in bread.audit(run_id)]
+    return [event.reason for event in events if isinstance(event, RunTaken)]
+
+
+class Slow:
+    """A tool that works until it is told to end."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.may_end = asyncio.Event()
+
+        @define_tool
+        async def hold() -> str:
+            self.begun.append("")
+            await self.may_end.wait()
+            return "done"
+
+        model = ScriptedModel([[call("tool_hold")], [text("Done.")]])
+        self.agent = define_agent("a", model=model, tools=[hold])
+
+
+async def test_what_is_ready_is_performed_by_a_worker(server: NatsServer, tmp_path: Path) -> None:
+    """B48: begun and answered at a process that performs nothing, one job each; none is left."""
+    store = store_in(tmp_path)
+    async with worker(store, server, agent(asks(), asking())), api(store, server) as desk:
+        first = await read(run := desk.run("a", "go"))
+        [question] = [crumb for crumb in first if crumb.type == "human:required"]
+        rest = await read(desk.resume(question.checkpoint_id, "yes"))
+        assert [crumb.type for crumb in rest][-1] == "agent:run:end"
+        await until(server, jobs=0, held=0)
+        assert await taken(desk, str(run.run_id)) == ["queued", "queued"]
+
+
+async def test_a_job_waits_for_a_worker_with_its_agent(server: NatsServer, tmp_path: Path) -> None:
+    """B48: others do not even see it."""
+    store = store_in(tmp_path)
+    async with api(store, server) as desk, worker(store, server, agent([[text("No.")]], id="b")):
+        run_id = await desk.start("a", "go")
+        await until(server, jobs=1, held=0)
+        async with worker(store, server):
+            assert await desk.observe(run_id) == "Hello."
+        await until(server, jobs=0, held=0)
+
+
+async def test_b15_a_worker_takes_what_it_has_room_for(server: NatsServer, tmp_path: Path) -> None:
+    """Back-pressure: with two slots each, two workers perform four of ten runs, and the others wait in the queue."""
+    store, slow = store_in(tmp_path), Slow()
+    options: dict[str, Any] = {"concurrency": 2}
+    async with (
+        api(store, server) as desk,
+        worker(store, server, slow.agent, **options) as one,
+        worker(store, server, slow.agent, **options) as two,
+    ):
+        runs = [await desk.start("a", "go") for _ in range(10)]
+        await come(lambda: len(slow.begun) == 4)
+        await until(server, jobs=10, held=4)
+        for bread in (one, two):
+            await engine_of(bread).sweep.once()
+            assert len(engine_of(bread).actors) == 2
+        slow.may_end.set()
+        for run_id in runs:
+            assert await desk.observe(run_id) == "Done."
+        await until(server, jobs=0, held=0)
+    assert len(slow.begun) == 10
+
+
+async def test_who_is_at_work_says_so(server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B48: a job takes many times as long as the queue would wait for a worker that is silent; it comes once."""
+    monkeypatch.setattr(work, "AGAIN_SECONDS", 0.3)
+    monkeypatch.setattr(hands_of, "WORKING_SECONDS", 0.05)
+    store, slow = store_in(tmp_path), Slow()
+    async with api(store, server) as desk, worker(store, server, slow.agent), worker(store, server, slow.agent):
+        run_id = await desk.start("a", "go")
+        await come(lambda: bool(slow.begun))
+        client = await outside(server)
+        said = await client.subscribe(f"$JS.ACK.{WORK_STREAM}.>")
+        for _ in range(20):  # a second
+            assert (await said.next_msg(5)).data == b"+WPI"
+        await client.close()
+        slow.may_end.set()
+        assert await desk.observe(run_id) == "Done."
+        assert await taken(desk, run_id) == ["queued"]
+    assert len(slow.begun) == 1
+
+
+async def test_a_job_that_comes_again_is_not_taken_again(
+    server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C35: nobody says to be at work on it, so the queue gives it to somebody else, whom the log refuses it."""
+    monkeypatch.setattr(work, "AGAIN_SECONDS", 0.2)
+    store, slow = store_in(tmp_path), Slow()
+    async with api(store, server) as desk, worker(store, server, slow.agent), worker(store, server, slow.agent):
+        run_id = await desk.start("a", "go")
+        await come(lambda: bool(slow.begun))
+        await until(server, jobs=0, held=0)  # it was given to somebody who saw that it has an owner
+        slow.may_end.set()
+        assert await desk.observe(run_id) == "Done."
+        assert await taken(desk, run_id) == ["queued"]
+    assert len(slow.begun) == 1
+
+
+async def test_a_job_that_cannot_be_read_is_removed(
+    server: NatsServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is told of once, stops nobody, and what comes after it is performed."""
+    store = store_in(tmp_path)
+    async with api(store, server) as desk, worker(store, server):
+        client = await outside(server)
+        await come(lambda: engine_of(desk).hands is not None)
+        assert await desk.run("a", "go") == "Hello."
+        for data in (b"", b"\xc1", b"\x81\xa1v\x02"):
+            await client.jetstream().publish(work_subject("default", "a"), data)
+        await client.close()
+        assert await desk.run("a", "go") == "Hello."
+        await until(server, jobs=0, held=0)
+    errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert len(errors) == 3
+    assert all(error.startswith("a job of agent a cannot be read, and is removed") for error in errors)
+
+
+async def test_jobs_of_what_is_gone_are_done_with(server: NatsServer, tmp_path: Path) -> None:
+    """Cancelled, deleted, never begun: no job stays, nothing is written."""
+    store = store_in(tmp_path)
+    async with api(store, server) as desk:
+        cancelled = await desk.start("a", "go")
+        await desk.cancel(cancelled)
+        await desk.start("a", "go", session="gone")
+        await desk.sessions.delete("gone")
+        await until(server, jobs=2, held=0)
+        before = [event.position async for event in desk.audit()]
+        async with worker(store, server):
+            await until(server, jobs=0, held=0)
+        assert [event.position async for event in desk.audit()] == before
+
+
+async def test_what_is_given_back_goes_to_another(server: NatsServer, tmp_path: Path) -> None:
+    """B51: a worker that stops offers its runs, and they go on elsewhere at once."""
+    store = store_in(tmp_path)
+    gate = asyncio.Event()
+
+    async def never() -> None:
+        gate.set()
+        await asyncio.Event().wait()
+
+    held = agent([[text("Hel"), pause(never)]])
+    async with api(store, server) as desk, AsyncExitStack() as exits:
+        first = await exits.enter_async_context(worker(store, server, held, grace=0.0))
+        run_id = await desk.start("a", "go")
+        await gate.wait()
+        async with worker(store, server):
+            await first.close()
+            assert await desk.observe(run_id) == "Hello."
+        assert await taken(desk, run_id) == ["queued", "handed_over", "queued"]
+
+
+async def test_without_the_queue_the_sweep_finds_it(
+    server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B48: offers that were lost, and a server that is gone, cost a moment."""
+    monkeypatch.setattr(sweep, "HANDED_OUT_SECONDS", 0.05)
+    store = store_in(tmp_path)
+    async with api(store, server) as desk, worker(store, server):
+        engine = engine_of(desk)
+        assert engine.hands is not None
+        engine.hands.offer = lambda state, tenant: None  # type: ignore[method-assign]
+        assert await desk.run("a", "lost") == "Hello."
+        server.kill()
+        assert await desk.run("a", "down") == "Hello."
+        server.start()
+        await come(lambda: isinstance(engine.transport, JetStream) and engine.transport.is_up)
+        del engine.hands.offer
+        assert await desk.run("a", "back") == "Hello."
