@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from bread import Bread, define_agent, define_tool
-from bread.domain.run_events import RunTaken
 from bread.runtime import hands as hands_of
 from bread.runtime import sweep
 from bread.runtime.servers import NatsServer
@@ -62,8 +61,7 @@ async def until(server: NatsServer, **expected: int) -> None:
 
 async def taken(bread: Bread, run_id: str) -> list[str]:
     """Why the run got its owners, one after the other."""
-    events = [audited.event async for audited in bread.audit(run_id)]
-    return [event.reason for event in events if isinstance(event, RunTaken)]
+    return [str(event.data["reason"]) async for event in bread.audit(run_id) if event.name == "run.taken"]
 
 
 class Slow:
@@ -103,7 +101,7 @@ async def test_a_job_waits_for_a_worker_with_its_agent(server: NatsServer, tmp_p
         await until(server, jobs=1, held=0)
         async with worker(store, server):
             assert await desk.observe(run_id) == "Hello."
-        await until(server, jobs=0, held=0)
+            await until(server, jobs=0, held=0)
 
 
 async def test_b15_a_worker_takes_what_it_has_room_for(server: NatsServer, tmp_path: Path) -> None:
