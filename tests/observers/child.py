@@ -20,11 +20,14 @@ class Child:
 
     def __init__(self, name: str, worker: str, store: str, **options: Any) -> None:
         self._text_left: int | None = None
+        self._dies_watched, self._watched = False, asyncio.Event()
         self._readers: dict[int, asyncio.Task[None]] = {}
         self.bread = Bread(agents=[storyteller(name, self._pace)], store=store, fault=self._fault, **options)
         self.bread.worker = worker
 
     async def _pace(self) -> None:
+        if self._dies_watched:
+            await self._watched.wait()
         await self.bread.list_runs(limit=1)  # as long as a read takes: others get their turn between two pieces
 
     def _fault(self, point: str) -> None:
@@ -52,10 +55,11 @@ class Child:
                 await self.bread.resume(command["checkpoint"], "yes")._start()
                 say({"answered": command["checkpoint"]})
             case "crash":
-                self._text_left = command["after"]
+                self._text_left, self._dies_watched = command["after"], command.get("watched", False)
             case "observe":
                 client = command["client"]
                 self._readers[client] = asyncio.create_task(self._observe(**command))
+                self._watched.set()
             case "leave":
                 self._readers[command["client"]].cancel()
 

@@ -74,7 +74,7 @@ async def test_b124_b130_b67_c53_text_that_a_killed_process_had_shown_is_reset_b
     """A client of a process that dies in mid-turn comes back to another one with the cursor of half a sentence."""
     async with Bread(agents=[storyteller("here", no_pace)], **beats_of(shared)) as worker:
         async with child(shared, "doomed") as doomed:
-            doomed.tell("crash", after=40)
+            doomed.tell("crash", after=40, watched=True)
             run_id = await doomed.ask("start", "started")
             client = Client()
             assert await doomed.observe(client, run_id, quota=10**6) == "lost"
