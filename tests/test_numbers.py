@@ -105,6 +105,7 @@ NO_CODES = {
         "BREAD_CRUMBS",
         "BREAD_KEYS",
         "BREAD_NATS",
+        "BREAD_WORK",
         "BREAD_NATS_PASSWORD",
         "BREAD_STORE",
         "BREAD_STORE_PASSWORD_FILE",
