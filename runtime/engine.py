@@ -25,7 +25,7 @@ from ..domain.run import Release
 from ..domain.run_state import RunState
 from ..transport.local import LocalHub
 from ..transport.port import Bus, InProcess, Transport
-from . import tracing, work_reads
+from . import reads, tracing
 from .actor import Actor
 from .agents import Agent
 from .composing import Pipeline
@@ -151,7 +151,7 @@ class Engine:
         # Not only what has an actor: a run whose last outcome came while closing has begun nothing more, and has none.
         owned = list(self.actors)
         with suppress(StoreUnavailable):
-            owned = [run.run_id for run in await self.journal.ask(work_reads.owned_work) if run.owner == self.worker]
+            owned = [idle.run_id for idle in await self.journal.ask(reads.idle_work) if idle.owner == self.worker]
         for run_id in owned:
             try:
                 await self.commit(partial(commits.release, run_id=run_id, command=Release(self.worker)), by=SYSTEM)

@@ -88,6 +88,9 @@ class Hands:
 
     async def _receive(self, delivery: Delivery) -> None:
         job, engine = delivery.job, self._engine
+        if engine.closing:
+            await self._settle(delivery, again=0)  # what is taken now would have no actor
+            return
         try:
             with engine.reserve(job.root):
                 await engine.sweep.take(job.run_id, job.agent)

@@ -131,6 +131,30 @@ def _roots_of(cursor: Cursor, session: str) -> list[tuple[int, str]]:
     return [(row[0], row[1]) for row in cursor.fetchall()]
 
 
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A run with work. `owner` is None where it is ready for anybody."""
+
+    run_id: str
+    agent: str
+    owner: str | None
+    root: str
+
+
+def idle_work(cursor: Cursor) -> list[Idle]:
+    """Every run with work and its owner: a short list, since parked and ended runs have none."""
+    cursor.execute("SELECT id, agent, owner, root FROM bread_runs WHERE status = 'running' ORDER BY id")
+    return [Idle(*row) for row in cursor.fetchall()]
+
+
+def overdue(cursor: Cursor, at: float) -> list[str]:
+    """The pending checkpoints whose deadline has passed at `at`, in the order of their deadlines."""
+    cursor.execute(
+        "SELECT id FROM bread_checkpoints WHERE status = 'pending' AND deadline <= ? ORDER BY deadline", (at,)
+    )
+    return [row[0] for row in cursor.fetchall()]
+
+
 # --- lists ------------------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from ..domain.errors import BreadError, Refused, StoreUnavailable
 from ..domain.ports import Decision
 from ..domain.run import Take
 from ..domain.streams import Streams
-from . import work_reads
+from . import reads
 from .agents import Agent
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("bread")
 SWEEP_SECONDS = 0.5
 HANDED_OUT_SECONDS = 2.0  # what is ready for longer than this has not come by the work queue
-READY = 100  # runs that are ready, of one look
 
 
 class Sweep:
@@ -71,47 +70,45 @@ class Sweep:
             self._counts_as_dead = True
             return
         self._counts_as_dead = False
-        await self._orphans()
-        await self._ready()
-        for checkpoint_id in await engine.journal.ask(work_reads.overdue, engine.clock()):
+        await self._idle()
+        for checkpoint_id in await engine.journal.ask(reads.overdue, engine.clock()):
             if checkpoint_id not in self._unreadable:
                 await self._unless_unreadable(checkpoint_id, partial(self._expire, checkpoint_id=checkpoint_id))
         if engine.relay is not None:
             for worker, after in engine.liveness.left_behind().items():
                 engine.relay.take_over(worker, after)
 
-    async def _orphans(self) -> None:
-        engine = self._engine
-        for idle in await engine.journal.ask(work_reads.owned_work):
+    async def _idle(self) -> None:
+        engine, now = self._engine, time.monotonic()
+        work = await engine.journal.ask(reads.idle_work)
+        ready = [idle.run_id for idle in work if idle.owner is None]
+        self._ready_since = {run_id: self._ready_since.get(run_id, now) for run_id in ready}
+        for idle in work:
             if engine.closing:
                 return
             if idle.run_id in engine.actors or not self._is_ours(idle.root, idle.owner):
                 continue
-            if idle.owner == engine.worker:
+            if idle.owner is None:
+                if not self._is_handed_out(now - self._ready_since[idle.run_id]):
+                    await self._take_with_room(idle)
+            elif idle.owner == engine.worker:
                 # The commit that named this process may still be on its way to an actor; one after it comes after it.
                 await engine.commit(lambda streams: None, by=SYSTEM)
                 await self.take(idle.run_id, idle.agent, own=True)
-            elif not engine.liveness.is_alive(str(idle.owner)):
+            elif not engine.liveness.is_alive(idle.owner):
                 await self.take(idle.run_id, idle.agent)
 
-    async def _ready(self) -> None:
-        engine, now = self._engine, time.monotonic()
-        ready = await engine.journal.ask(work_reads.ready_work, [*engine.agents], READY)
-        self._ready_since = {idle.run_id: self._ready_since.get(idle.run_id, now) for idle in ready}
-        for idle in ready:
-            if engine.closing:
-                return
-            is_handed_out = engine.hands is not None and engine.hands.at_work
-            if not self._is_ours(idle.root) or (
-                is_handed_out and now - self._ready_since[idle.run_id] < HANDED_OUT_SECONDS
-            ):
-                continue
-            try:
-                with engine.reserve(idle.root):
-                    await self.take(idle.run_id, idle.agent)
-            except Refused:
-                self._has_waiting = True
-                return
+    def _is_handed_out(self, ready_for: float) -> bool:
+        """Whether a run that has been ready for some seconds is on its way by the work queue."""
+        hands = self._engine.hands
+        return hands is not None and hands.at_work and ready_for < HANDED_OUT_SECONDS
+
+    async def _take_with_room(self, idle: reads.Idle) -> None:
+        try:
+            with self._engine.reserve(idle.root):
+                await self.take(idle.run_id, idle.agent)
+        except Refused:
+            self._has_waiting = True  # the next one may belong to a tree that has its slot
 
     # --- taking
 

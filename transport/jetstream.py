@@ -142,9 +142,9 @@ class JetStream:
             )
 
     @property
-    def streams(self) -> tuple[api.StreamConfig, ...]:
-        """What is kept where: the streams as they are made where there are none."""
-        crumbs = api.StreamConfig(
+    def stream(self) -> api.StreamConfig:
+        """The stream as it is made where there is none."""
+        return api.StreamConfig(
             name=STREAM,
             description="What bread tells of its runs",
             subjects=list(KEPT),
@@ -159,16 +159,14 @@ class JetStream:
             max_consumers=10_000,
             num_replicas=self._replicas,
         )
-        return (crumbs,)
 
     async def _ensure_stream(self, js: JetStreamContext) -> None:
         """Make the stream, or what it must have; how long and how much it keeps is the administrator's."""
-        wanted = self.streams[0]
         try:
             try:
                 there = (await js.stream_info(STREAM)).config
             except NotFoundError:
-                await js.add_stream(wanted)
+                await js.add_stream(self.stream)
                 return
             except nats.errors.TimeoutError:
                 return  # who may not look at it may well publish to it

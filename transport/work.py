@@ -18,7 +18,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext, api
 from nats.js.errors import NotFoundError
 
-from .nats_link import FAILURES, Link
+from .nats_link import FAILURES, Link, words_of
 from .port import Delivery, Job, NotKept
 from .subjects import WORK, WORK_STREAM, token, work_subject
 
@@ -91,7 +91,7 @@ class JetStreamWork:
             return None
         except FAILURES as error:
             self._forget()
-            raise NotKept(_words(error)) from error
+            raise NotKept(words_of(error)) from error
         try:
             job = _job_of(agent, message)
         except Exception as error:
@@ -125,8 +125,8 @@ class JetStreamWork:
             try:
                 await _make(js)
             except FAILURES as error:
-                self._complain(_words(error))
-                raise NotKept(_words(error)) from error
+                self._complain(words_of(error))
+                raise NotKept(words_of(error)) from error
             self._js, self._client, self._has_queue = js, client, True
         return self._js
 
@@ -147,7 +147,7 @@ async def careful(work: Awaitable[T]) -> T:
     try:
         return await work
     except FAILURES as error:
-        raise NotKept(_words(error)) from error
+        raise NotKept(words_of(error)) from error
 
 
 async def _make(js: JetStreamContext) -> None:
@@ -177,7 +177,3 @@ def _job_of(agent: str, message: Msg) -> Job:
     if said["v"] != VERSION:
         raise ValueError(f"version {said['v']!r}")
     return Job(agent=agent, root=str(said["root"]), run_id=str(said["run"]))
-
-
-def _words(error: BaseException) -> str:
-    return str(error) or type(error).__name__

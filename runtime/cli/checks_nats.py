@@ -13,7 +13,7 @@ from ...domain.errors import BreadError
 from ...transport.jetstream import JetStream
 from ...transport.nats_probe import Answer, NoAnswer, Probe, probing
 from ...transport.port import Transport
-from ...transport.subjects import EVENTS, KEPT, PREFIX, WORK, WORK_STREAM
+from ...transport.subjects import EVENTS, KEPT, PREFIX, STREAM, WORK, WORK_STREAM
 from .checks import Finding, failed, ok, size, warn
 
 SKEW_SECONDS = 5.0
@@ -21,10 +21,16 @@ NEARLY = 0.9
 START = "start it, or name the right one: --nats or BREAD_NATS; runs go on without it"
 PERMIT = "permit it in the configuration of the server: docs/nats.md, Rights"
 SWITCH_ON = "switch it on in the configuration of the server, and for this account"
-# What bread says beside what is kept, and what it asks the API for each stream.
-SAYS = (f"{PREFIX}.*.live.>", EVENTS)
-NEEDS = {"BREAD_CRUMBS": ("PURGE", "MSG.DELETE")}
-# And what the work queue needs.
+REMAKE = "delete it, as a user who may: bread makes it as it has to be"
+LOOK, CREATE, UPDATE = (f"$JS.API.STREAM.{verb}.{STREAM}" for verb in ("INFO", "CREATE", "UPDATE"))
+# What bread has to be allowed to publish, and what the work queue needs beside that.
+NEEDS = (
+    *KEPT,
+    f"{PREFIX}.*.live.>",
+    EVENTS,
+    f"$JS.API.STREAM.PURGE.{STREAM}",
+    f"$JS.API.STREAM.MSG.DELETE.{STREAM}",
+)
 QUEUE = (
     WORK,
     f"$JS.API.STREAM.INFO.{WORK_STREAM}",
@@ -62,15 +68,10 @@ def _version(probe: Probe) -> str:
 
 
 async def _inside(bus: JetStream, probe: Probe) -> AsyncIterator[Finding]:
-    streams = bus.streams
     inbox = f"{probe.client.new_inbox()}.*"
-    looks = [f"$JS.API.STREAM.INFO.{config.name}" for config in streams]
-    makes = [f"$JS.API.STREAM.{verb}.{config.name}" for config in streams for verb in ("CREATE", "UPDATE")]
-    api = [f"$JS.API.STREAM.{verb}.{config.name}" for config in streams for verb in NEEDS.get(str(config.name), ())]
-    needs = [*KEPT, *SAYS, *api]
-    denied = await probe.denied([*needs, *QUEUE, *looks, *makes, "$JS.API.INFO"], [EVENTS, inbox])
+    denied = await probe.denied([*NEEDS, *QUEUE, LOOK, CREATE, UPDATE, "$JS.API.INFO"], [EVENTS, inbox])
     hears = {EVENTS: EVENTS, inbox: f"{inbox.rsplit('.', 2)[0]}.>"}
-    lacks = [f"publish {subject}" for subject in needs if f"publish {subject}" in denied]
+    lacks = [f"publish {subject}" for subject in NEEDS if f"publish {subject}" in denied]
     lacks += [f"subscribe {shown}" for subject, shown in hears.items() if f"subscribe {subject}" in denied]
     if lacks:
         yield failed("nats rights", _unavailable(f"this user may not {', '.join(lacks)}"), PERMIT)
@@ -82,17 +83,17 @@ async def _inside(bus: JetStream, probe: Probe) -> AsyncIterator[Finding]:
     if room is not None and room.code == 503:
         yield failed("jetstream", _unavailable(f"JetStream cannot be used: {room.words}"), SWITCH_ON)
         return
-    for config, look in zip(streams, looks, strict=True):
-        if f"publish {look}" in denied:
-            yield warn("stream", f"{config.name} is not looked at, since this user may not", f"permit {look}")
-            continue
+    if f"publish {LOOK}" in denied:
+        yield warn("stream", f"{STREAM} is not looked at, since this user may not", f"permit {LOOK}")
+    else:
         before = time.time()
-        answer = await probe.ask(look.removeprefix("$JS.API."))
+        answer = await probe.ask(LOOK.removeprefix("$JS.API."))
         after = time.time()
-        may = {verb for verb in ("CREATE", "UPDATE") if f"publish $JS.API.STREAM.{verb}.{config.name}" not in denied}
-        for finding in _stream(_plain(config), answer, may):
+        for finding in _stream(
+            _plain(bus.stream), answer, {CREATE, UPDATE} - {one.partition(" ")[2] for one in denied}
+        ):
             yield finding
-        if config is streams[0] and "ts" in answer.found:
+        if "ts" in answer.found:
             yield _clock(_seconds(answer.found["ts"]), before, after)
     yield await _queue(probe, [f"publish {subject}" for subject in QUEUE if f"publish {subject}" in denied])
     if room is not None and room.found:
@@ -105,12 +106,13 @@ async def _queue(probe: Probe, lacks: list[str]) -> Finding:
         words = f"ready runs are found in the store, a little later: this user may not {', '.join(lacks)}"
         return warn("work queue", words, PERMIT)
     answer = await probe.ask(f"STREAM.INFO.{WORK_STREAM}")
-    if answer.code:
+    if answer.code == 404:
         return ok("work queue", f"{WORK_STREAM}, which the first process makes that needs it")
+    if answer.code:
+        return warn("work queue", f"{WORK_STREAM}: {answer.words}")
     config, jobs = answer.found["config"], answer.found["state"]["messages"]
     if config["retention"] != "workqueue" or WORK not in config.get("subjects", ()):
-        words = f"{WORK_STREAM} is no work queue of {WORK}"
-        return warn("work queue", words, "delete it, as a user who may: bread makes it as it has to be")
+        return warn("work queue", f"{WORK_STREAM} is no work queue of {WORK}", REMAKE)
     return ok("work queue", f"{WORK_STREAM}: {jobs} jobs")
 
 
@@ -125,11 +127,11 @@ def _stream(wanted: dict[str, Any], answer: Answer, may: set[str]) -> Iterator[F
     name = wanted["name"]
     if answer.code == 503:
         yield failed("jetstream", _unavailable(f"JetStream cannot be used: {answer.words}"), SWITCH_ON)
-    elif answer.code == 404 and "CREATE" in may:
+    elif answer.code == 404 and CREATE in may:
         yield ok("stream", f"{name}, which the first process makes")
     elif answer.code == 404:
         error = _unavailable(f"there is no stream {name}, and this user may not make it")
-        yield failed("stream", error, f"make it as a user who may, or permit $JS.API.STREAM.CREATE.{name}")
+        yield failed("stream", error, f"make it as a user who may, or permit {CREATE}")
     elif answer.code:
         yield warn("stream", f"{name}: {answer.words}")
     else:
@@ -151,17 +153,17 @@ def _problems(wanted: dict[str, Any], config: dict[str, Any], may: set[str]) -> 
     missing = [one for one in wanted["subjects"] if one not in config.get("subjects", ())]
     if missing:
         words = f"{name} does not keep {', '.join(missing)}"
-        if "UPDATE" in may:
+        if UPDATE in may:
             yield warn("stream", words, "nothing: the next process that opens adds it")
         else:
             yield failed("stream", _unavailable(words), f"nats stream edit {name}, as a user who may")
     if config["retention"] != wanted["retention"]:
         words = f"{name} has the retention {config['retention']}; bread needs {wanted['retention']}"
-        yield failed("stream", _unavailable(words), "delete it, as a user who may: bread makes it as it has to be")
+        yield failed("stream", _unavailable(words), REMAKE)
     forbidden = [one for one in ("sealed", "no_ack", "deny_purge", "deny_delete") if config.get(one)]
     if forbidden:
         words = f"{name} is set to {', '.join(forbidden)}: bread publishes acknowledged, and removes what was deleted"
-        yield failed("stream", _unavailable(words), "delete it, as a user who may: bread makes it as it has to be")
+        yield failed("stream", _unavailable(words), REMAKE)
     if config["storage"] != wanted["storage"]:
         words = f"{name} is kept in {config['storage']}: it is gone with the server"
         yield warn("stream", words, "delete it, as a user who may: bread makes it on the disk")

@@ -170,8 +170,7 @@ async def test_a_stream_that_is_otherwise(
     """B156: what differs, whether it matters, and what to do."""
     client = await outside(nats)
     js = client.jetstream()
-    [right] = JetStream(nats.url).streams
-    await js.add_stream(right.evolve(**given))
+    await js.add_stream(JetStream(nats.url).stream.evolve(**given))
     for _ in range(3):
         await js.publish("bread.v1.default.crumbs.a.s.r.r", b"x")
     done, found = look(shell, nats.url)

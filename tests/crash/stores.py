@@ -17,16 +17,17 @@ from nats_server import emptied
 from postgres import store_at
 from support import trials
 
+STORES = ("sqlite", "postgres")
 # The last one is PostgreSQL, with NATS between the processes.
-WITH_NATS = ("sqlite", "postgres", "nats")
-KINDS = WITH_NATS if trials(1, 20) > 1 else WITH_NATS[:2]
+WITH_NATS = (*STORES, "nats")
+KINDS = WITH_NATS if trials(1, 20) > 1 else STORES
 # What is about a file and its locks by nature, and has no other side.
 ON_FILES = pytest.mark.parametrize("shared", ["sqlite"], indirect=True)
 ON_SERVERS = pytest.mark.parametrize("shared", KINDS[1:], indirect=True)
 # What stands for its kind also where time is short.
 ALSO_WITH_NATS = pytest.mark.parametrize("shared", WITH_NATS, indirect=True)
 # What is about processes that hear each other by the store alone.
-BY_THE_STORE = pytest.mark.parametrize("shared", WITH_NATS[:2], indirect=True)
+BY_THE_STORE = pytest.mark.parametrize("shared", STORES, indirect=True)
 # What is decided before a store is asked: on PostgreSQL, too, where there is time for it.
 AT_LEISURE = pytest.mark.parametrize("shared", KINDS if trials(1, 20) > 1 else KINDS[:1], indirect=True)
 

@@ -12,13 +12,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from crash.stores import WITH_NATS, Shared, shared_at
+from crash.stores import STORES, Shared, shared_at
 from support import trials
 from web.conftest import Served
 from web.kit import events, run, said, types, watched
 
 
-@pytest.fixture(params=WITH_NATS[:2])
+@pytest.fixture(params=STORES)
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Shared:
     """A store of its own, of each kind that several processes can share."""
     return shared_at(request.param, tmp_path)
