@@ -14,7 +14,8 @@ import sysconfig
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
@@ -40,6 +41,16 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """What is begun here is not interrupted: also not while it is still in our group, where the terminal reaches it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class Server(ABC):
     """`start`, `kill` and start again, `stop`; or a block in which it runs."""
 
@@ -49,14 +60,15 @@ class Server(ABC):
         self.folder = folder
         self.process: subprocess.Popen[bytes] | None = None
         # What the terminal interrupts is who has started it, and not this group.
-        self._guard = subprocess.Popen(
-            ["sh", "-c", _GUARD],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=folder,
-            process_group=0,
-        )
+        with _uninterrupted():
+            self._guard = subprocess.Popen(
+                ["sh", "-c", _GUARD],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=folder,
+                process_group=0,
+            )
 
     def __enter__(self) -> Self:
         try:
@@ -147,14 +159,15 @@ class PostgresServer(Server):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _run(self, program: str, *words: str) -> None:
-        done = subprocess.run(
-            [str(self._programs / program), "-D", str(self.folder / "data"), *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            **self._in_group(),
-            **self._user,
-        )
+        with _uninterrupted():
+            done = subprocess.run(
+                [str(self._programs / program), "-D", str(self.folder / "data"), *words],
+                capture_output=True,
+                text=True,
+                check=False,
+                **self._in_group(),
+                **self._user,
+            )
         if done.returncode:
             self.stop()
             raise StoreUnavailable(f"{program} failed: {done.stderr.strip()[-500:]}")
