@@ -36,6 +36,8 @@ from .trees import (
     surface,
 )
 
+MOST_DEATHS = 10  # of owners in a row, none of whom got any further
+
 
 def live_run(streams: Streams, run_id: str) -> RunState:
     """The state of a run that exists; RUN_NOT_FOUND if it never did or was erased."""
@@ -269,8 +271,16 @@ class _Close(Protocol):
 
 
 def take(streams: Streams, run_id: str, command: runs.Take) -> bool:
-    """RunTaken, if the run still has work and still the owner that was seen; the version makes one taker win."""
+    """RunTaken, if the run still has work and still the owner that was seen; the version makes one taker win.
+
+    What has killed each of its last owners fails instead: a person may look at it, and have it tried again.
+    """
     run = streams.run(run_id)
+    deaths = run.deaths + 1
+    if command.previous is not None and run.owner == command.previous and run.has_work and deaths >= MOST_DEATHS:
+        why = f"{deaths} processes died one after the other while they performed it"
+        fail(streams, run_id, runs.Fail(command.previous, why))
+        return False
     events = runs.decide(run, command)
     append(streams, run, *events)
     return bool(events)

@@ -59,7 +59,8 @@ class Call:
 class RunState:
     """The fold of a run's stream. `base` is the version from which the next model attempt starts.
 
-    `loaded` are the skills that the run began with or that the model has loaded, in that order.
+    `loaded` are the skills that the run began with or that the model has loaded, in that order. `deaths` counts
+    the owners before this one that died one after the other, and none of them got any further.
     """
 
     id: str = ""
@@ -77,6 +78,7 @@ class RunState:
     key: IdempotencyKey | None = None
     owner: str | None = None
     epoch: int = 0
+    deaths: int = 0
     max_steps: int = 20
     turn: int = 0
     tool_turns: int = 0
@@ -218,7 +220,8 @@ def due(state: RunState) -> list[Effect]:
 def evolve(state: RunState, event: Event) -> RunState:
     """The state after one more event. Total and without rules: an event of the log is never refused."""
     version = state.version + 1
-    after = changed(state, **{"version": version, "parked": False, **_changes(state, event, version)})
+    changes = {"version": version, "parked": False, "deaths": _deaths(state, event)}
+    after = changed(state, **{**changes, **_changes(state, event, version)})
     # Who is named to perform what the next event of the same commit makes due stays named.
     keeps = after.owner is None or after.has_work or isinstance(event, ChildReturned | IterationFinished)
     return after if keeps else changed(after, owner=None)
@@ -306,6 +309,15 @@ def _changes(state: RunState, event: Event, version: int) -> dict[str, Any]:
         case ChildReturned():
             return {**changes_of(state, event, version), **_owned(event.owner, version)}
     return changes_of(state, event, version)
+
+
+def _deaths(state: RunState, event: Event) -> int:
+    match event:
+        case RunTaken(reason="orphaned"):
+            return state.deaths + 1
+        case RunTaken() | ToolCalled():  # what is due is begun, as it was before
+            return state.deaths
+    return 0
 
 
 def _owned(owner: str | None, version: int) -> dict[str, Any]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("bread")
 SWEEP_SECONDS = 0.5
 HANDED_OUT_SECONDS = 2.0  # what is ready for longer than this has not come by the work queue
+SUSPECT_DEATHS = 2  # of owners in a row before the last one; from then on the run may be what kills them
 
 
 class Sweep:
@@ -132,7 +133,14 @@ class Sweep:
         # Its owner may have come back since somebody looked. Whoever comes back waits for this lock before it acts.
         if owner not in (None, engine.worker) and not engine.liveness.is_dead_now(owner):
             return False
+        if self._is_suspect(streams, run_id) and any(self._is_suspect(streams, other) for other in (*engine.actors,)):
+            return False
         return commits.take(streams, run_id, Take(engine.worker, owner, idempotent))
+
+    def _is_suspect(self, streams: Streams, run_id: str) -> bool:
+        """What dies together with a run that kills its process is as suspect as that. One at a time shows which it is:
+        it dies again, and the others go on."""
+        return streams.run(run_id).deaths >= SUSPECT_DEATHS
 
     async def _can_perform(self, agent: Agent) -> bool:
         """Not without what its model needs: the run would fail here, and may well go on elsewhere."""

@@ -1,15 +1,16 @@
 """Commits about deadlines, owners and doubt, cancels and retries."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from bread.domain import commits
-from bread.domain.commits import Answered
+from bread.domain.commits import MOST_DEATHS, Answered
 from bread.domain.events import JsonValue
 from bread.domain.plans import Execute
-from bread.domain.run_events import Resumed, RunCancelled, ToolCalled, ToolFailed
+from bread.domain.run_events import Resumed, RunCancelled, RunFailed, ToolCalled, ToolFailed
 from bread.domain.run_state import AskDoubt, CallModel, CallTool, due
 
 from .committing import ONE, asking, refused, topics
@@ -94,6 +95,36 @@ def test_b48_one_taker_wins(world: World) -> None:
     assert world.release(A) is False
     assert world.release(B) is True
     assert world.take(A, None) is True
+
+
+def dying(world: World, times: int) -> World:
+    """Owners of r1, of whom so many have died one after the other."""
+    owners = [A, *(f"worker-{n}" for n in range(times))]
+    for before, after in pairwise(owners):
+        assert world.take(after, before) is True
+    return world
+
+
+def test_a_run_that_kills_ten_owners_fails_and_a_retry_begins_anew(world: World) -> None:
+    world.start()
+    world.respond((FETCH, Execute()), (SIGN, ask("c1")))
+    dying(world, MOST_DEATHS - 1)
+    last = world.run("r1").owner
+    assert last is not None
+    before = world.everything()
+    assert world.take(B, "not the one that died") is False
+    assert world.everything() == before
+    assert world.take(B, last) is False
+    assert topics(world.last_commit())[-2:] == ["r1 run.tool_failed", "r1 run.failed"]
+    assert world.checkpoint("c1").status == "discarded"
+    [failed] = [event for event in world.events("r1") if isinstance(event, RunFailed)]
+    assert (failed.code, failed.message) == (
+        "AGENT_ERROR",
+        "10 processes died one after the other while they performed it",
+    )
+    world.retry(worker=A)
+    assert (world.run("r1").owner, world.run("r1").deaths) == (A, 0)
+    assert world.take(B, A) is True
 
 
 def test_c35_an_unknown_run_is_not_taken(world: World) -> None:

@@ -120,6 +120,14 @@ def test_b48_a_run_is_taken_from_the_owner_that_was_seen_and_from_no_other() -> 
     assert (taken.state.owner, taken.state.epoch) == (B, 4)
 
 
+def test_owners_that_died_without_a_step_between_them_are_counted() -> None:
+    run = given(RUN, *WORKING).when(Take(B, A, NOTHING)).after.when(Take(A, B, frozenset({"fetch"}))).after
+    assert run.state.deaths == 2
+    handed_on = run.when(Release(A)).after.when(Take(B, None, NOTHING)).after
+    assert handed_on.state.deaths == 2
+    assert handed_on.when(RecordResult("1.0", "done", 1.0)).after.state.deaths == 0
+
+
 @pytest.mark.parametrize(
     "history",
     [ASKING, (started(), responded(), RunCompleted(of=2)), (started(), RunCancelled(reason="no"))],

@@ -250,7 +250,14 @@ def fingerprint(step: Step) -> Hashable:
         for call in run.calls
     )
     plain = changed(
-        run, version=0, epoch=rank[epoch], base=rank[run.base], calls=calls, call_ids=frozenset(), output_of=None
+        run,
+        version=0,
+        epoch=rank[epoch],
+        base=rank[run.base],
+        calls=calls,
+        call_ids=frozenset(),
+        output_of=None,
+        deaths=0,
     )
     busy = tuple(
         (
