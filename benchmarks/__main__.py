@@ -22,7 +22,7 @@ from pathlib import Path
 from bread import Bread, define_agent, define_tool
 from bread.testing import ScriptedModel, call, text
 
-from . import compositions, providers, served, shared
+from . import compositions, providers, relayed, served, shared
 from .asking import approve, ask, asker, cycle
 
 CYCLES = 300
@@ -201,7 +201,7 @@ def main() -> None:
         seconds, megabytes = measure_start(parked)
         line(f"start-up with {PARKED:,} parked", milliseconds(seconds), "(goal: under 1 s)")
         line("memory that they add", f"{megabytes - without[1]:.1f} MB", "(goal: under 10 MB)")
-        for report in (compositions, providers, served, shared):
+        for report in (compositions, providers, served, shared, relayed):
             for what, value, remark in report.measure(folder):
                 line(what, value, remark)
 

@@ -84,8 +84,8 @@ async def many(store: str, concurrent: int, each: int) -> tuple[float, float]:
         return time.perf_counter() - begun, time.process_time() - cpu
 
 
-def child(work: str, *words: str) -> subprocess.Popen[str]:
-    script = f"import sys, asyncio, benchmarks.shared as b; asyncio.run(b.{work}(*sys.argv[1:]))"
+def child(work: str, *words: str, module: str = "shared") -> subprocess.Popen[str]:
+    script = f"import sys, asyncio, benchmarks.{module} as b; asyncio.run(b.{work}(*sys.argv[1:]))"
     return subprocess.Popen(
         [sys.executable, "-c", script, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -97,43 +97,53 @@ def told(process: subprocess.Popen[str]) -> Any:
     return json.loads(process.stdout.readline())
 
 
+def tell(process: subprocess.Popen[str]) -> None:
+    """It waits for a line."""
+    if process.stdin is None:
+        raise RuntimeError("the process has no input")
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
 async def report_many(store: str, concurrent: str, each: str) -> None:
     print(json.dumps(await many(store, int(concurrent), int(each))), flush=True)
 
 
-async def walk(store: str, runs: str) -> None:
+def committed(bread: Bread) -> list[tuple[str, int, str, float]]:
+    """What this process commits from now on, and when: (tree, number, name of the event, unix time)."""
+    engine, found = bread._running(), list[tuple[str, int, str, float]]()
+    on_events = engine.on_events
+
+    def hear(entries: Any) -> None:
+        now = time.time()
+        found.extend((e.recorded.meta.root, e.recorded.meta.seq, e.recorded.event.NAME, now) for e in entries)
+        on_events(entries)
+
+    engine.on_events = hear
+    return found
+
+
+async def walk(store: str, runs: str, nats: str = "") -> None:
     """Begin runs when told to; say when each of their events was committed here."""
     ids = runs.split(",")
-    committed: list[tuple[str, int, float]] = []
-    async with Bread(agents=[walker], store=store, takes=False) as bread:
-        engine = bread._running()
+    async with Bread(agents=[walker], store=store, nats=nats or None, takes=False) as bread:
         print(json.dumps("ready"), flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-        on_events = engine.on_events
-
-        def hear(entries: Any) -> None:
-            now = time.time()
-            committed.extend((e.recorded.meta.root, e.recorded.meta.seq, now) for e in entries)
-            on_events(entries)
-
-        engine.on_events = hear
+        at = committed(bread)
         found = [await bread.start("walker", "go", session=name) for name in ids]
         print(json.dumps(found), flush=True)
         for run_id in found:
             await bread.observe(run_id)
-        print(json.dumps(committed), flush=True)
+        print(json.dumps(at), flush=True)
 
 
-async def latencies(store: str, runs: int, observers: int) -> list[float]:
+async def latencies(store: str, runs: int, observers: int, nats: str = "") -> list[float]:
     """Seconds from a commit in another process to each observer here that was shown its crumb."""
-    process = child("walk", store, ",".join(f"s{time.time_ns()}-{n}" for n in range(runs)))
+    process = child("walk", store, ",".join(f"s{time.time_ns()}-{n}" for n in range(runs)), nats)
     seen: list[tuple[str, int, float]] = []
-    async with Bread(store=store, executes=False) as bread:
+    async with Bread(store=store, nats=nats or None, executes=False) as bread:
         told(process)
-        if process.stdin is None:
-            raise RuntimeError("the process has no input")
-        process.stdin.write("\n")
-        process.stdin.flush()
+        tell(process)
         ids = await asyncio.to_thread(told, process)
 
         async def observe(run_id: str) -> None:
@@ -142,10 +152,10 @@ async def latencies(store: str, runs: int, observers: int) -> list[float]:
 
         begun = time.time()
         await asyncio.gather(*(observe(ids[n % len(ids)]) for n in range(observers)))
-        committed = {(root, seq): at for root, seq, at in await asyncio.to_thread(told, process)}
+        told_at = {(root, seq): at for root, seq, _, at in await asyncio.to_thread(told, process)}
     process.wait()
     # What was committed before they came is a replay, not news.
-    late = [at - committed[run, seq] for run, seq, at in seen if committed.get((run, seq), 0.0) > begun]
+    late = [at - told_at[run, seq] for run, seq, at in seen if told_at.get((run, seq), 0.0) > begun]
     return sorted(late)
 
 
