@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from ..domain.errors import BreadError, Refused
@@ -84,19 +85,27 @@ class Hands:
                 await asyncio.sleep(AGAIN_SECONDS)
                 continue
             if delivery is not None:
-                await self._receive(delivery)
+                self._receive(delivery)
 
-    async def _receive(self, delivery: Delivery) -> None:
+    def _receive(self, delivery: Delivery) -> None:
+        """Take a run while the next one is fetched: runs that are ready together are taken in one transaction."""
         job, engine = delivery.job, self._engine
-        if engine.closing:
-            await self._settle(delivery, again=0)  # what is taken now would have no actor
-            return
+        slot = ExitStack()
         try:
-            with engine.reserve(job.root):
-                await engine.sweep.take(job.run_id, job.agent)
+            slot.enter_context(engine.reserve(job.root))
         except Refused:
-            await self._settle(delivery, again=0)  # somebody else may have room
-            return
+            engine.spawn(self._settle(delivery, again=0), f"hand on {job.run_id}")  # somebody else may have room
+        else:
+            engine.spawn(self._take(delivery, slot), f"take {job.run_id}")
+
+    async def _take(self, delivery: Delivery, slot: ExitStack) -> None:
+        job, engine = delivery.job, self._engine
+        try:
+            with slot:
+                if engine.closing:
+                    await self._settle(delivery, again=0)  # what is taken now would have no actor
+                    return
+                await engine.sweep.take(job.run_id, job.agent)
         except BreadError as error:
             logger.warning("run %s is not taken now: %s", job.run_id, error)
             await self._settle(delivery, again=AGAIN_SECONDS)

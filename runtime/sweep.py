@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ..domain import commits
 from ..domain.envelope import SYSTEM
@@ -21,9 +22,11 @@ from .agents import Agent
 if TYPE_CHECKING:
     from .engine import Engine
 
+T = TypeVar("T")
 logger = logging.getLogger("bread")
 SWEEP_SECONDS = 0.5
 HANDED_OUT_SECONDS = 2.0  # what is ready for longer than this has not come by the work queue
+TOGETHER = 100  # as many are taken at once
 SUSPECT_DEATHS = 2  # of owners in a row before the last one; from then on the run may be what kills them
 
 
@@ -39,6 +42,7 @@ class Sweep:
         self._asked_for: set[str] = set()
         self._ready_since: dict[str, float] = {}
         self._has_waiting = False
+        self._suspect = ""
 
     def soon(self) -> None:
         self._now.set()
@@ -72,9 +76,10 @@ class Sweep:
             return
         self._counts_as_dead = False
         await self._idle()
-        for checkpoint_id in await engine.journal.ask(reads.overdue, engine.clock()):
-            if checkpoint_id not in self._unreadable:
-                await self._unless_unreadable(checkpoint_id, partial(self._expire, checkpoint_id=checkpoint_id))
+        overdue = await engine.journal.ask(reads.overdue, engine.clock())
+        await self._all(
+            self._expired, [checkpoint_id for checkpoint_id in overdue if checkpoint_id not in self._unreadable]
+        )
         if engine.relay is not None:
             for worker, after in engine.liveness.left_behind().items():
                 engine.relay.take_over(worker, after)
@@ -84,20 +89,27 @@ class Sweep:
         work = await engine.journal.ask(reads.idle_work)
         ready = [idle.run_id for idle in work if idle.owner is None]
         self._ready_since = {run_id: self._ready_since.get(run_id, now) for run_id in ready}
-        for idle in work:
-            if engine.closing:
-                return
-            if idle.run_id in engine.actors or not self._is_ours(idle.root, idle.owner):
-                continue
-            if idle.owner is None:
-                if not self._is_handed_out(now - self._ready_since[idle.run_id]):
-                    await self._take_with_room(idle)
-            elif idle.owner == engine.worker:
-                # The commit that named this process may still be on its way to an actor; one after it comes after it.
-                await engine.commit(lambda streams: None, by=SYSTEM)
-                await self.take(idle.run_id, idle.agent, own=True)
-            elif not engine.liveness.is_alive(idle.owner):
-                await self.take(idle.run_id, idle.agent)
+        await self._all(self._look_at, work)
+
+    async def _all(self, work: Callable[[T], Awaitable[None]], items: Sequence[T]) -> None:
+        """What is found together goes into one transaction, or a few."""
+        for start in range(0, len(items), TOGETHER):
+            if not self._engine.closing:
+                await asyncio.gather(*map(work, items[start : start + TOGETHER]))
+
+    async def _look_at(self, idle: reads.Idle) -> None:
+        engine = self._engine
+        if idle.run_id in engine.actors or not self._is_ours(idle.root, idle.owner):
+            return
+        if idle.owner is None:
+            if not self._is_handed_out(time.monotonic() - self._ready_since[idle.run_id]):
+                await self._take_with_room(idle)
+        elif idle.owner == engine.worker:
+            # The commit that named this process may still be on its way to an actor; one after it comes after it.
+            await engine.commit(lambda streams: None, by=SYSTEM)
+            await self.take(idle.run_id, idle.agent, own=True)
+        elif not engine.liveness.is_alive(idle.owner):
+            await self.take(idle.run_id, idle.agent)
 
     def _is_handed_out(self, ready_for: float) -> bool:
         """Whether a run that has been ready for some seconds is on its way by the work queue."""
@@ -133,14 +145,16 @@ class Sweep:
         # Its owner may have come back since somebody looked. Whoever comes back waits for this lock before it acts.
         if owner not in (None, engine.worker) and not engine.liveness.is_dead_now(owner):
             return False
-        if self._is_suspect(streams, run_id) and any(self._is_suspect(streams, other) for other in (*engine.actors,)):
-            return False
+        if streams.run(run_id).deaths >= SUSPECT_DEATHS:
+            # What dies beside a run that kills its process is as suspect as that. One at a time shows which it is.
+            if self._has_suspect(streams):
+                return False
+            self._suspect = run_id
         return commits.take(streams, run_id, Take(engine.worker, owner, idempotent))
 
-    def _is_suspect(self, streams: Streams, run_id: str) -> bool:
-        """What dies together with a run that kills its process is as suspect as that. One at a time shows which it is:
-        it dies again, and the others go on."""
-        return streams.run(run_id).deaths >= SUSPECT_DEATHS
+    def _has_suspect(self, streams: Streams) -> bool:
+        suspect = streams.run(self._suspect)
+        return suspect.owner == self._engine.worker and suspect.deaths >= SUSPECT_DEATHS
 
     async def _can_perform(self, agent: Agent) -> bool:
         """Not without what its model needs: the run would fail here, and may well go on elsewhere."""
@@ -164,6 +178,9 @@ class Sweep:
         return self._engine.takes or owner == self._engine.worker or root in self._asked_for
 
     # --- what else
+
+    async def _expired(self, checkpoint_id: str) -> None:
+        await self._unless_unreadable(checkpoint_id, partial(self._expire, checkpoint_id=checkpoint_id))
 
     def _expire(self, streams: Streams, checkpoint_id: str) -> bool:
         question = streams.checkpoint(checkpoint_id).asked

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sqlite3
+from collections import Counter as Tally
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from bread import Bread, define_tool
 from bread.runtime import reads
 from bread.runtime.postgres_sql import PostgresCursor
 from bread.runtime.sql import Cursor
-from bread.testing import call, text
+from bread.testing import call, pause, text
 from scenes import (
     ONLY_FILE,
     Gate,
@@ -288,6 +289,22 @@ async def test_a_cycle_takes_less_than_five_kilobytes(open_bread: OpenBread, tmp
         first, later = await cycles(trials(100, 500)), await cycles(trials(100, 500))
     assert (first + later) / 2 < 5000
     assert later < 1.2 * first  # whole pages are counted, so batches differ a little
+
+
+@ONLY_FILE
+async def test_what_is_found_ready_is_taken_in_few_transactions(open_bread: OpenBread) -> None:
+    """B48: the first is taken by itself; those that wait meanwhile go together."""
+    gate, passed = Gate(), Tally[str]()
+    script = [[pause(gate), text("Done.")]]
+    async with open_bread(agent(script), executes=False) as passive:
+        runs = [await passive.start("a", "go", session=f"s{n}") for n in range(100)]
+    async with open_bread(agent(script), fault=lambda point: passed.update([point])) as bread:
+        await come(lambda: gate.passed == len(runs))
+        assert commits(bread) == len(runs)
+        assert passed["committed"] <= 3
+        gate.open()
+        for run in runs:
+            assert (await ended(bread, run))[-1].type == "agent:run:end"
 
 
 @ONLY_FILE
