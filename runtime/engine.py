@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -170,12 +170,12 @@ class Engine:
     async def commit(self, decide: Decision[T], *, by: Principal, **context: Any) -> Commit[T]:
         return await self.journal.commit(decide, by=by, **context)
 
-    async def persist(self, decide: Decision[T]) -> Commit[T]:
+    async def persist(self, decide: Decision[T], *, reads: Sequence[str] = ()) -> Commit[T]:
         """Commit an outcome that must not be lost: for as long as the store does not answer, it is tried again."""
         attempt = 0
         while True:
             try:
-                return await self.journal.commit(decide, by=SYSTEM, traceparent=tracing.traceparent())
+                return await self.journal.commit(decide, by=SYSTEM, traceparent=tracing.traceparent(), reads=reads)
             except StoreUnavailable as error:
                 if self.closing:
                     raise
