@@ -139,13 +139,13 @@ class Engine:
         self.liveness.leave()
 
     def _models(self) -> list[ManagedModel]:
-        models = {id(agent.model): agent.model for agent in self.agents.values()}
-        return [model for model in models.values() if isinstance(model, ManagedModel)]
+        models = {id(agent.managed): agent.managed for agent in self.agents.values()}
+        return [model for model in models.values() if model is not None]
 
     async def prepare(self, agent: Agent) -> None:
         """MODEL_NOT_READY where the agent's model lacks a package or a key here."""
-        if self.executes and isinstance(agent.model, ManagedModel):
-            await agent.model.prepare(agent.settings)
+        if self.executes and agent.managed is not None:
+            await agent.managed.prepare(agent.settings)
 
     async def _give_back(self) -> None:
         # Not only what has an actor: a run whose last outcome came while closing has begun nothing more, and has none.
