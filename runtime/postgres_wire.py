@@ -43,18 +43,18 @@ def together(connection: psycopg.Connection[Any], *asked: tuple[Statement, Seque
     """The rows of each statement. The first that fails is raised, and those after it are not carried out."""
     touch(connection)
     pgconn, prepared = connection.pgconn, _prepared.setdefault(connection, set())
+    values = [[_packed(*one) for one in zip(statement.types, given, strict=True)] for statement, given in asked]
     sent: list[Statement | None] = []
-    pgconn.enter_pipeline_mode()
-    for statement, values in asked:
-        if statement not in prepared:
-            pgconn.send_prepare(statement.name, statement.sql.encode(), statement.types)
-            sent.append(statement)
-        packed = [_packed(oid, value) for oid, value in zip(statement.types, values, strict=True)]
-        pgconn.send_query_prepared(statement.name, packed, [int(oid in _ELEMENTS) for oid in statement.types], 1)
-        sent.append(None)
-    pgconn.pipeline_sync()
     answers: list[list[Any]] = []
+    pgconn.enter_pipeline_mode()
     try:
+        for (statement, _), packed in zip(asked, values, strict=True):
+            if statement not in prepared:
+                pgconn.send_prepare(statement.name, statement.sql.encode(), statement.types)
+                sent.append(statement)
+            pgconn.send_query_prepared(statement.name, packed, [int(oid in _ELEMENTS) for oid in statement.types], 1)
+            sent.append(None)
+        pgconn.pipeline_sync()
         for one, result in zip(sent, connection.wait(_results(pgconn, len(sent))), strict=True):
             if result.status not in _DONE:
                 raise error_from_result(result)

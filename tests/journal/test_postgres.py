@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from bread.runtime import postgres_url, postgres_write
 from bread.runtime.event_log import EventMapper
 from bread.runtime.postgres_journal import PostgresJournal
 from bread.runtime.postgres_open import migrate
-from bread.runtime.postgres_sql import SCHEMA_VERSION, translated
+from bread.runtime.postgres_sql import SCHEMA_VERSION, PostgresCursor, translated
 from bread.runtime.postgres_url import Address
 from bread.runtime.postgres_wire import together
 from bread.runtime.postgres_write import COMMIT
@@ -114,6 +115,31 @@ class TestLostConnections(OnPostgres):
             assert (await task).run_id == "run_1"
             assert await desk.names("run_1") == ["run.started"]
             await is_sound(desk)
+
+
+class TestMessages(OnPostgres):
+    async def test_a_commit_is_two_messages(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What a commit is expected to read comes with the lock, what it writes goes with COMMIT, and that is all."""
+        sent: list[Any] = []
+        native = PostgresCursor.native
+
+        def counting(connection: psycopg.Connection[Any], *asked: Any) -> list[list[Any]]:
+            sent.append([statement.name for statement, _ in asked])
+            return together(connection, *asked)
+
+        def alone(cursor: PostgresCursor, statement: Any, values: Any = ()) -> PostgresCursor:
+            if threading.current_thread().name == "bread-writer":  # others read as they like
+                sent.append(statement)
+            return native(cursor, statement, values)
+
+        await desk.start("run_2", "s2")
+        with monkeypatch.context() as patched:
+            patched.setattr(postgres_write, "together", counting)
+            patched.setattr(PostgresCursor, "native", alone)
+            await desk.suspended("run_1", "cp_1")
+            await desk.answer("cp_1")
+        assert sent == [[b"begin", b"lock", b"since", b"read", b"places"], [b"flush", b"commit"]] * 3
+        await is_sound(desk)
 
 
 class TestLocks(OnPostgres):
