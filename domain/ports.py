@@ -54,8 +54,12 @@ class Journal(Protocol):
         cause: str | None = None,
         tenant: str = "default",
         traceparent: str | None = None,
+        reads: Sequence[str] = (),
     ) -> Commit[T]:
-        """Run a decision and write what it appends, all or nothing. The decision may run more than once."""
+        """Run a decision and write what it appends, all or nothing. The decision may run more than once.
+
+        `reads` are streams that it is likely to read: a store may read those of many decisions at once.
+        """
 
     async def events(self, stream: str, after: int = 0) -> list[Recorded]:
         """The events of a stream with a version above `after`, in order."""

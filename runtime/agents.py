@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from ..domain.errors import InvalidInput
 from ..domain.events import JsonValue
 from ..domain.names import check_name
 from ..domain.permissions import Permissions
-from ..domain.ports import Model, ToolSpec
+from ..domain.ports import ManagedModel, Model, ToolSpec
 from .composing import Loop, Supervisor, core_tools
 from .output import Output, output_of
 from .providers import define_model
@@ -46,6 +47,11 @@ class Agent:
     loop: Loop | None = None
     skills: Mapping[str, Skill] = field(init=False)
     tools: Mapping[str, Tool | HumanTool] = field(init=False)
+
+    @cached_property
+    def managed(self) -> ManagedModel | None:
+        """Its model, if that holds connections. Looked at once: a protocol is compared attribute by attribute."""
+        return self.model if isinstance(self.model, ManagedModel) else None
 
     def __post_init__(self) -> None:
         skills: dict[str, Skill] = {}

@@ -18,7 +18,7 @@ from ..domain.errors import InvalidInput, NotFound, Refused, checkpoint_not_foun
 from ..domain.events import JsonValue
 from ..domain.names import check_session_id, check_tags
 from ..domain.ports import Commit
-from ..domain.session import EndSession
+from ..domain.session import EndSession, session_stream
 from ..projections.render import RunInfo
 from ..transport.cursor import Cursor
 from . import reads, tracing, tree_reads
@@ -131,6 +131,7 @@ class Door:
                         lambda streams: commits.start(
                             streams, run_id, start, command.tags, cancel_pending=cancel_pending
                         ),
+                        reads=(run_id, session_stream(start.session)),
                         **_context(command),
                     )
                 return _accepted(done, done.result.run_id, done.result.run_id, done.result.repeated)
@@ -163,6 +164,7 @@ class Door:
                 lambda streams: commits.answer(
                     streams, command.checkpoint_id, answer, claim=claim, comment=command.comment, key=key
                 ),
+                reads=(command.checkpoint_id, question.run, question.root),
                 **_context(command),
             )
         if done.result.expired:

@@ -100,7 +100,8 @@ async def call_model(actor: Actor, effect: CallModel) -> None:
             duration_ms=_elapsed_ms(started),
             verified=None if turn.calls else verify(actor.agent, turn.text),
         )
-        await engine.persist(lambda streams: commits.record_turn(streams, actor.run_id, command))
+        asked = [plan.checkpoint for plan in command.plans if isinstance(plan, Ask)]
+        await engine.persist(lambda streams: commits.record_turn(streams, actor.run_id, command), reads=asked)
     finally:
         engine.hub.end_text(actor.root, base_seq)
 

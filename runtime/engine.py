@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -139,13 +139,13 @@ class Engine:
         self.liveness.leave()
 
     def _models(self) -> list[ManagedModel]:
-        models = {id(agent.model): agent.model for agent in self.agents.values()}
-        return [model for model in models.values() if isinstance(model, ManagedModel)]
+        models = {id(agent.managed): agent.managed for agent in self.agents.values()}
+        return [model for model in models.values() if model is not None]
 
     async def prepare(self, agent: Agent) -> None:
         """MODEL_NOT_READY where the agent's model lacks a package or a key here."""
-        if self.executes and isinstance(agent.model, ManagedModel):
-            await agent.model.prepare(agent.settings)
+        if self.executes and agent.managed is not None:
+            await agent.managed.prepare(agent.settings)
 
     async def _give_back(self) -> None:
         # Not only what has an actor: a run whose last outcome came while closing has begun nothing more, and has none.
@@ -170,12 +170,12 @@ class Engine:
     async def commit(self, decide: Decision[T], *, by: Principal, **context: Any) -> Commit[T]:
         return await self.journal.commit(decide, by=by, **context)
 
-    async def persist(self, decide: Decision[T]) -> Commit[T]:
+    async def persist(self, decide: Decision[T], *, reads: Sequence[str] = ()) -> Commit[T]:
         """Commit an outcome that must not be lost: for as long as the store does not answer, it is tried again."""
         attempt = 0
         while True:
             try:
-                return await self.journal.commit(decide, by=SYSTEM, traceparent=tracing.traceparent())
+                return await self.journal.commit(decide, by=SYSTEM, traceparent=tracing.traceparent(), reads=reads)
             except StoreUnavailable as error:
                 if self.closing:
                     raise

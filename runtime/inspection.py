@@ -7,7 +7,6 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from ..domain.errors import BreadError, InvalidInput
-from ..domain.ports import ManagedModel
 from .agents import Agent
 from .loader import AGENT, PROMPT, SKILLS, TOOLS, Reading, folders_of
 from .skill_files import REFERENCES, SCRIPTS, SKILL, files_of
@@ -52,8 +51,8 @@ def doubtful(reading: Reading) -> list[BreadError]:
 
 async def unready(agent: Agent) -> BreadError | None:
     """What keeps the model of an agent from being used: its package or key is missing. None if nothing does."""
-    model = agent.model
-    if not isinstance(model, ManagedModel):
+    model = agent.managed
+    if model is None:
         return None
     try:
         model.open()

@@ -13,7 +13,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
@@ -58,6 +58,7 @@ class _Job(Generic[T]):
     cause: str | None
     tenant: str
     traceparent: str | None
+    reads: Sequence[str]
     future: asyncio.Future[Commit[T]]
     commit_id: str = field(default_factory=lambda: short_id("c"))
     outcome: Commit[T] | BaseException | None = None
@@ -118,10 +119,11 @@ class GroupCommit:
         cause: str | None = None,
         tenant: str = "default",
         traceparent: str | None = None,
+        reads: Sequence[str] = (),
     ) -> Commit[T]:
         if self._closed or self._loop is None:
             raise StoreUnavailable("the store is closed")
-        job = _Job(decide, by, cause, tenant, traceparent, self._loop.create_future())
+        job = _Job(decide, by, cause, tenant, traceparent, reads, self._loop.create_future())
         self._queue.put(job)
         # A caller that is cancelled here does not take its decision back: it may be on the disk already.
         return await job.future
@@ -193,7 +195,8 @@ class GroupCommit:
         begun = time.perf_counter()
         try:
             with self.store.write() as tx:
-                changed, known = tx.since(self._known)
+                expected = {stream for job in jobs for stream in job.reads if stream not in self._cache}
+                changed, known = tx.since(self._known, expected)
                 cache = {run_id: state for run_id, state in self._cache.items() if run_id not in changed}
                 places = {} if changed else dict(self._places)
                 for job in jobs:

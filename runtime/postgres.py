@@ -20,8 +20,9 @@ from ..domain.errors import StoreUnavailable, StoreUnreadable
 from .postgres_log import PostgresEventLog
 from .postgres_sql import PostgresCursor, failure, in_our_terms
 from .postgres_url import Address
-from .postgres_watch import touch, was_cut, watched
-from .postgres_write import LOCK, PostgresTransaction
+from .postgres_watch import was_cut, watched
+from .postgres_wire import together
+from .postgres_write import LOCK, ROLLBACK, PostgresTransaction
 from .tail import Tail
 from .unit import Spoiled, Undone
 
@@ -80,21 +81,19 @@ class PostgresStore:
         tx = PostgresTransaction(connection, self.channel, self.worker)
         try:
             yield tx
-            tx.flush()
         except BaseException:
             self._roll_back(connection)
             raise
         try:
-            touch(connection)
-            connection.execute("COMMIT" if tx.wrote else "ROLLBACK")
-        except psycopg.Error as error:
+            tx.end()
+        except Exception as error:
             if not connection.closed:
                 self._roll_back(connection)
-                raise failure(error, connection) from error
+                raise
             if tx.wrote:
                 self._settle(tx, error)
 
-    def _settle(self, tx: PostgresTransaction, lost: psycopg.Error) -> None:
+    def _settle(self, tx: PostgresTransaction, lost: Exception) -> None:
         """The connection went away with the answer to COMMIT: look whether the log has what was written."""
         stream, version, state = tx.written
         connection = self._connected()
@@ -131,7 +130,7 @@ class PostgresStore:
     def _roll_back(self, connection: psycopg.Connection[Any]) -> None:
         try:
             if not connection.closed:
-                connection.execute("ROLLBACK")
+                together(connection, (ROLLBACK, ()))  # the driver's own would take all prepared statements with it
         except psycopg.Error:
             connection.close()  # the server rolls back what nobody ends
 

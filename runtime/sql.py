@@ -6,7 +6,7 @@ log (see postgres_sql.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal, Protocol
 
 from ..domain.checkpoint import CheckpointState
@@ -118,7 +118,7 @@ class SqlTransaction:
         found = select_events(self.cursor, "originator_id = ? AND originator_version = ?", (stream, version))
         return found[0] if found else None
 
-    def since(self, position: int | None) -> tuple[set[str], int]:
+    def since(self, position: int | None, expected: Collection[str] = ()) -> tuple[set[str], int]:
         if position is None:
             self._execute("SELECT MAX(rowid) FROM stored_events")
             return set(), self.cursor.fetchone()[0] or 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from ..domain import checkpoint as questions
@@ -37,8 +37,11 @@ class Collision(Spoiled):
 class WriteTransaction(Protocol):
     """What a store does inside its one write transaction. All of it under the lock, all of it synchronous."""
 
-    def since(self, position: int | None) -> tuple[set[str], int]:
-        """The streams that have events after a position, and where the log ends; None asks for the end alone."""
+    def since(self, position: int | None, expected: Collection[str] = ()) -> tuple[set[str], int]:
+        """The streams that have events after a position, and where the log ends; None asks for the end alone.
+
+        `expected` are streams that are likely to be read, for a store that rather reads them all at once.
+        """
 
     def read(self, stream: str, after: int) -> list[Recorded]: ...
 
@@ -148,7 +151,8 @@ class Unit:
         if root is None:
             return Meta(s.at, s.by, s.commit, 0, None, session, s.cause, s.worker, s.tenant, s.traceparent)
         # Whoever commits to a tree, what is committed belongs to the tenant that started it.
-        seq, tenant = self.places.get(root) or self._tx.place(root)
+        is_new = self.history.get(root) == []
+        seq, tenant = self.places.get(root) or ((1, None) if is_new else self._tx.place(root))
         tenant = tenant or s.tenant
         self.places[root] = (seq + 1, tenant)
         return Meta(s.at, s.by, s.commit, seq, root, session, s.cause, s.worker, tenant, s.traceparent)
@@ -176,7 +180,7 @@ class Unit:
         return self._tx.run_of_key(self._stamp.tenant, key)
 
     def active_roots(self, session_id: str) -> Sequence[str]:
-        return self._tx.active_roots(session_id)
+        return self._tx.active_roots(session_id) if self.session(session_id).version else ()
 
     def last_activity(self, session_id: str) -> float:
         return self._tx.last_activity(session_id)

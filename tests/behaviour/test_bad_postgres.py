@@ -169,17 +169,17 @@ async def test_an_acknowledgement_that_never_comes_is_looked_for(
     store: str, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C12: COMMIT arrives, its answer does not: the log shows on a new connection that it was committed."""
-    flush = PostgresTransaction.flush
+    end = PostgresTransaction.end
     points: list[str] = []
 
-    def then_silent(self: PostgresTransaction) -> None:
-        flush(self)
-        if points == ["appended"]:  # what comes next is COMMIT
+    def in_silence(self: PostgresTransaction) -> None:
+        if points == ["appended"]:
             points.append("held")
             with socket.socket(fileno=os.dup(self.cursor.connection.fileno())) as ours:
                 way.hold_answers(ours.getsockname()[1])
+        end(self)
 
-    monkeypatch.setattr(PostgresTransaction, "flush", then_silent)
+    monkeypatch.setattr(PostgresTransaction, "end", in_silence)
     bread = Checked(agents=[agent(asks(), asking())], store=over(way, store), fault=points.append)
     async with bread:
         run_id = await in_time(lambda: bread.start("a", "go"))

@@ -20,13 +20,16 @@ from bread.domain.plans import Ask, Execute, Plan
 from bread.domain.ports import Commit, Decision, Logged
 from bread.domain.run_events import Verdict
 from bread.domain.run_state import RunState
-from bread.domain.session import EndSession
+from bread.domain.session import EndSession, session_stream
 from bread.runtime.folds import fold_run
 from bread.runtime.store_journal import StoreJournal
 
 T = TypeVar("T")
 PATIENCE = 30  # seconds until a test that waits for what never comes fails and cleans up
 NOTHING: frozenset[str] = frozenset()
+# What each commit is said to read: what most tests are about, and what is not there or cannot be. Other streams are
+# read when they are asked for.
+EXPECTED = ("run_1", "cp_1", session_stream("s1"), "run_nobody", "\0", "caf\u00e9", "\ud800")
 
 
 def asks(checkpoint: str, kind: CheckpointKind = "input", *, deadline: float | None = None, prompt: str = "Go?") -> Ask:
@@ -53,7 +56,7 @@ class Desk:
         self.journal, self.worker = journal, journal.worker
 
     async def commit(self, decide: Decision[T], *, by: Principal = APP, tenant: str = "default") -> Commit[T]:
-        return await self.journal.commit(decide, by=by, tenant=tenant)
+        return await self.journal.commit(decide, by=by, tenant=tenant, reads=EXPECTED)
 
     async def start(
         self, run_id: str = "run_1", session: str = "s1", *, tenant: str = "default", **options: Any

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bread.domain import commits
+from bread.domain import commits, run
 from bread.domain.checkpoint import IdempotencyKey
 from bread.domain.commits import Answered
 from bread.domain.errors import BreadError
@@ -102,6 +102,17 @@ class AtomicityKit(Opening):
         assert await desk.answer("cp_2", claim="claim_2") == Answered("run_1", "run_1")
         assert (await desk.names("run_1")).count("run.resumed") == 2
         assert await desk.names("cp_1") == await desk.names("cp_2") == ["checkpoint.opened", "checkpoint.claimed"]
+        await is_sound(desk)
+
+    async def test_a_run_is_not_alone_beside_one_of_its_own_group(self, desk: Desk, gate: Gate) -> None:
+        """B43: whether its session has other runs is as of its own decision, and not as of the group's beginning."""
+        await desk.failed("run_1")
+        retry = run.Retry(desk.worker, None)
+        again = desk.commit(lambda streams: commits.retry(streams, "run_1", retry))
+        tasks = await together(desk, gate, desk.start("run_2", "s1"), desk.cancel("run_2"), again)
+        done = (await asyncio.gather(*tasks))[2]
+        assert done.runs["run_1"].owner == desk.worker
+        assert not done.alone
         await is_sound(desk)
 
     async def test_what_waits_together_is_one_transaction(self, desk: Desk, gate: Gate) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from psycopg import sql
 
 from bread.domain.envelope import Recorded
 from bread.domain.errors import BreadError
-from bread.runtime import postgres_url
+from bread.runtime import postgres_url, postgres_write
 from bread.runtime.event_log import EventMapper
 from bread.runtime.postgres_journal import PostgresJournal
 from bread.runtime.postgres_open import migrate
-from bread.runtime.postgres_sql import SCHEMA_VERSION, translated
+from bread.runtime.postgres_sql import SCHEMA_VERSION, PostgresCursor, translated
 from bread.runtime.postgres_url import Address
+from bread.runtime.postgres_wire import together
+from bread.runtime.postgres_write import COMMIT
 from postgres import store_at
 
 from . import test_journal
@@ -38,40 +41,31 @@ def at(place: Path) -> psycopg.Connection[Any]:
     return psycopg.connect(store_at(place), autocommit=True)
 
 
-def writer_of(desk: Desk) -> psycopg.Connection[Any]:
-    journal = desk.journal
-    assert isinstance(journal, PostgresJournal)
-    assert journal.store._writer is not None
-    return journal.store._writer
-
-
 class Failing:
-    """The writer's connection, which is lost with COMMIT: before the server has heard of it, or after."""
+    """The writer's connection is lost with COMMIT, once: before the server has heard of it, or after."""
 
-    def __init__(self, real: psycopg.Connection[Any], *, committed: bool) -> None:
-        self._real, self._committed, self.lost = real, committed, False
+    def __init__(self, *, committed: bool) -> None:
+        self._committed, self.lost = committed, False
 
-    def execute(self, statement: Any, *more: Any, **options: Any) -> Any:
-        if statement == "COMMIT" and not self.lost:
+    def __call__(self, connection: psycopg.Connection[Any], *asked: Any) -> list[list[Any]]:
+        if asked[-1][0] is COMMIT and not self.lost:
             self.lost = True
             if self._committed:
-                self._real.execute("COMMIT")
-            self._real.close()
+                together(connection, *asked)
+            connection.close()
             raise psycopg.OperationalError("server closed the connection unexpectedly")
-        return self._real.execute(statement, *more, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
+        return together(connection, *asked)
 
 
 class TestLostConnections(OnPostgres):
     @pytest.mark.parametrize("committed", [True, False], ids=["committed", "not committed"])
-    async def test_a_lost_acknowledgement_is_recognised(self, desk: Desk, committed: bool) -> None:
+    async def test_a_lost_acknowledgement_is_recognised(
+        self, desk: Desk, committed: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """C2, C18: the answer to COMMIT is lost; what was written is there once, and everybody is told so."""
         await desk.suspended("run_1", "cp_1")
-        journal = desk.journal
-        assert isinstance(journal, PostgresJournal)
-        journal.store._writer = failing = Failing(writer_of(desk), committed=committed)  # type: ignore[assignment]
+        failing = Failing(committed=committed)
+        monkeypatch.setattr(postgres_write, "together", failing)
         tasks = await submitted(desk.answer("cp_1"), desk.start("run_2", "s2"))
         assert [await code_of(asyncio.wait_for(task, None)) for task in tasks] == [None, None]
         assert failing.lost
@@ -121,6 +115,31 @@ class TestLostConnections(OnPostgres):
             assert (await task).run_id == "run_1"
             assert await desk.names("run_1") == ["run.started"]
             await is_sound(desk)
+
+
+class TestMessages(OnPostgres):
+    async def test_a_commit_is_two_messages(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What a commit is expected to read comes with the lock, what it writes goes with COMMIT, and that is all."""
+        sent: list[Any] = []
+        native = PostgresCursor.native
+
+        def counting(connection: psycopg.Connection[Any], *asked: Any) -> list[list[Any]]:
+            sent.append([statement.name for statement, _ in asked])
+            return together(connection, *asked)
+
+        def alone(cursor: PostgresCursor, statement: Any, values: Any = ()) -> PostgresCursor:
+            if threading.current_thread().name == "bread-writer":  # others read as they like
+                sent.append(statement)
+            return native(cursor, statement, values)
+
+        await desk.start("run_2", "s2")
+        with monkeypatch.context() as patched:
+            patched.setattr(postgres_write, "together", counting)
+            patched.setattr(PostgresCursor, "native", alone)
+            await desk.suspended("run_1", "cp_1")
+            await desk.answer("cp_1")
+        assert sent == [[b"begin", b"lock", b"since", b"read", b"places"], [b"flush", b"commit"]] * 3
+        await is_sound(desk)
 
 
 class TestLocks(OnPostgres):
