@@ -117,6 +117,8 @@ class Engine:
         """Begin nothing more, commit the outcomes that come within `grace` seconds, and give the runs back."""
         self.closing = True
         self.sweep.soon()
+        if self.hands is not None:
+            await self.hands.close()
         deadline = time.monotonic() + grace
         outcomes = [task for actor in self.actors.values() for task in actor.outcomes()]
         if outcomes:

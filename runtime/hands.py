@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..domain.errors import BreadError, Refused
@@ -42,6 +43,11 @@ class Hands:
         for agent in self._engine.agents:
             self._engine.spawn(self._serve(agent), f"fetch {agent}")
         self._engine.spawn(self._say_working(), "hands at work")
+
+    async def close(self) -> None:
+        """Fetch no more: what this process is about to offer would come to itself."""
+        with suppress(NotKept):
+            await self._queue.leave()
 
     def offer(self, state: RunState, tenant: str) -> None:
         """A commit of this process left a run ready: whoever has its agent may have it."""

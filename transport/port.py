@@ -73,6 +73,9 @@ class WorkQueue(Protocol):
     async def fetch(self, agent: str) -> Delivery | None:
         """The next job for an agent, or none within a few seconds. Raises NotKept."""
 
+    async def leave(self) -> None:
+        """No more jobs come to this process. Raises NotKept."""
+
 
 @runtime_checkable
 class Bus(Transport, Protocol):

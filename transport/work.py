@@ -101,6 +101,13 @@ class JetStreamWork:
             return None
         return Delivered(job, message)
 
+    async def leave(self) -> None:
+        if self._client is None or not self.is_up:
+            return
+        for consumer in self._consumers.values():
+            await careful(consumer.unsubscribe())
+        await careful(self._client.flush(ACK_SECONDS))  # from here on the server has no request of this process
+
     # --- what must be there
 
     async def _careful(self, work: Awaitable[T]) -> T:
