@@ -37,7 +37,7 @@ def _nursery() -> socket.socket:
     with there:
         process = subprocess.Popen(
             [sys.executable, str(NURSERY), str(there.fileno())],
-            env=env | {"PYTHONIOENCODING": "utf-8"},
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             pass_fds=[there.fileno()],
@@ -64,7 +64,7 @@ class Forked:
         stderr: int | IO[bytes] = subprocess.PIPE,
         start_new_session: bool = False,
     ) -> None:
-        self.returncode: int | None = None
+        self.returncode: Any = None  # as that of Popen
         self.stdin: IO[str] | None = None
         self.stdout: IO[str]
         self.stderr: IO[str] | None = None
@@ -99,7 +99,7 @@ class Forked:
         self._told.sendall(json.dumps(request).encode() + b"\n")
         self.pid = self._line()
 
-    def poll(self) -> int | None:
+    def poll(self) -> Any:
         if self._waits.acquire(blocking=False):
             try:
                 self._look(0)
@@ -112,7 +112,7 @@ class Forked:
             self._look(timeout)
         if self.returncode is None:
             raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
-        return self.returncode
+        return int(self.returncode)
 
     def _look(self, timeout: float | None) -> None:
         if self.returncode is None and select.select([self._told], [], [], timeout)[0]:
@@ -151,9 +151,7 @@ class Forked:
                 with stream:
                     texts[name] = stream.read()
 
-        threads = [
-            threading.Thread(target=drain, args=one) for one in (("out", self.stdout), ("err", self.stderr))
-        ]
+        threads = [threading.Thread(target=drain, args=one) for one in (("out", self.stdout), ("err", self.stderr))]
         for thread in threads:
             thread.start()
         self.wait(timeout)

@@ -52,9 +52,16 @@ def nursed(streams: list[int]) -> dict[str, Any]:
     process = os.fork()
     if process == 0:
         tells.close()
-        for number, one in enumerate(streams):
+        for number, (one, name) in enumerate(zip(streams, ("stdin", "stdout", "stderr"), strict=True)):
             os.dup2(one, number)
             os.close(one)
+            # Anew: those of the nursery know whether theirs could seek.
+            mode, errors, buffering = ("r" if name == "stdin" else "w"), "strict", -1
+            if name == "stderr":
+                errors, buffering = "backslashreplace", 1
+            stream = open(number, mode, buffering, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
         return request
     for one in streams:
         os.close(one)

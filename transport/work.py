@@ -106,7 +106,7 @@ class JetStreamWork:
             return
         for consumer in self._consumers.values():
             await careful(consumer.unsubscribe())
-        await careful(self._client.flush(ACK_SECONDS))  # from here on the server has no request of this process
+        await careful(self._client.flush(int(ACK_SECONDS)))  # from here on the server has no request of this process
 
     # --- what must be there
 
