@@ -15,17 +15,19 @@ from typing import Any
 
 def load() -> None:
     """What most of them need."""
+    import jsonschema
     import nats.js
     import psycopg_pool
 
     import bread
     import bread.runtime.http.serve
     import bread.runtime.postgres
+    import bread.runtime.sqlite
     import bread.testing
     import bread.transport.jetstream
     from bread.runtime.cli import root
 
-    loaded = [nats.js, psycopg_pool, bread.runtime, bread.testing, bread.transport, root.app]
+    loaded = [jsonschema, nats.js, psycopg_pool, bread.runtime, bread.testing, bread.transport, root.app]
     loaded += [getattr(bread, name) for name in bread.__all__]
     gc.collect()
     gc.freeze()  # what stands here is nobody's garbage, and its pages stay shared
