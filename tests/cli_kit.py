@@ -19,6 +19,7 @@ from typing import Any
 
 import cli_agents
 from bread import Bread, RunSuspended
+from forked import Forked
 
 TESTS = Path(__file__).parent
 PATIENCE = 60.0  # a test that waits longer for an event has failed
@@ -119,16 +120,13 @@ class Shell:
         return self.plain("--store", self.store, *APP, *words, stdin=stdin, **env)
 
     @contextmanager
-    def start(self, *words: str, app: str = APP[1], piped: bool = False, **env: str) -> Iterator[subprocess.Popen[str]]:
-        """The same in a new interpreter, left running with pipes; it is gone when the block ends."""
-        process = subprocess.Popen(
-            self.argv("--store", self.store, "--app", app, *words),
+    def start(self, *words: str, app: str = APP[1], piped: bool = False, **env: str) -> Iterator[Forked]:
+        """The same, left running with pipes; it is gone when the block ends."""
+        process = Forked(
+            ("-m", "bread.runtime.cli", "--store", self.store, "--app", app, *words),
             cwd=self.folder,
             env=environment(**env),
             stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
         )
         try:
             yield process

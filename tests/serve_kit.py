@@ -5,25 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cli_kit import PATIENCE, environment
+from forked import Forked
 
 
-def command(folder: Path, *words: str, app: str = "app:clerk", **env: str) -> subprocess.Popen[str]:
+def command(folder: Path, *words: str, app: str = "app:clerk", **env: str) -> Forked:
     """A command in a folder, as a process that goes on."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "bread.runtime.cli", "--app", app, *words],
-        cwd=folder,
-        env=environment(**env),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    words = ("-m", "bread.runtime.cli", "--app", app, *words)
+    return Forked(words, cwd=folder, env=environment(**env), stdin=subprocess.DEVNULL, start_new_session=True)
 
 
 def done(folder: Path, *words: str, **env: str) -> tuple[int, str, str]:
@@ -33,9 +26,8 @@ def done(folder: Path, *words: str, **env: str) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def address(process: subprocess.Popen[str]) -> str:
+def address(process: Forked) -> str:
     """Where a server listens, once it does."""
-    assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("API "):
             return line.split()[1]
@@ -43,7 +35,7 @@ def address(process: subprocess.Popen[str]) -> str:
 
 
 @contextmanager
-def served(folder: Path, *words: str, app: str = "app:clerk") -> Iterator[tuple[subprocess.Popen[str], str]]:
+def served(folder: Path, *words: str, app: str = "app:clerk") -> Iterator[tuple[Forked, str]]:
     """A server, as `bread start` or `bread dev`, on a free port; its process and its address."""
     process = command(folder, *words, "--port", "0", app=app)
     try:

@@ -195,8 +195,11 @@ async def test_jobs_of_what_is_gone_are_done_with(server: NatsServer, tmp_path: 
         assert [event.position async for event in desk.audit()] == before
 
 
-async def test_what_is_given_back_goes_to_another(server: NatsServer, tmp_path: Path) -> None:
-    """B51: a worker that stops offers its runs, and they go on elsewhere at once."""
+async def test_what_is_given_back_goes_to_another(
+    server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B51: a worker that stops offers its runs, and they go on elsewhere at once: none comes to itself and is lost."""
+    monkeypatch.setattr(work, "AGAIN_SECONDS", 3600.0)
     store = store_in(tmp_path)
     gate = asyncio.Event()
 

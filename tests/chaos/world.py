@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +16,7 @@ import httpx2
 import psycopg
 
 from bread.runtime.servers import NatsServer, PostgresServer, free_port
+from forked import Forked
 from observers.clients import Client
 from web.kit import events
 
@@ -32,7 +32,7 @@ class Process:
 
     def __init__(self, **spec: Any) -> None:
         self._spec = {"port": free_port(), **spec}
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Forked | None = None
         self.lives = 0
 
     @property
@@ -43,15 +43,12 @@ class Process:
         """Begin; it listens when it has opened the store."""
         errors = Path(self._spec["effects"]).with_name(f"{self._spec['port']}.err")
         with errors.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, str(PLAYED), json.dumps(self._spec)], stdout=subprocess.PIPE, stderr=log, text=True
-            )
+            self._process = Forked([str(PLAYED), json.dumps(self._spec)], stdin=subprocess.DEVNULL, stderr=log)
         self.lives += 1
 
     def is_up(self) -> bool:
         """Waits until it listens; False if it ended instead."""
         assert self._process is not None
-        assert self._process.stdout is not None
         return bool(self._process.stdout.readline())
 
     def kill(self) -> None:

@@ -12,6 +12,7 @@ import pytest
 from bread.runtime.postgres_sql import SCHEMA_VERSION
 from bread.runtime.sqlite_log import SCHEMA_VERSION as SQLITE_VERSION
 from cli_kit import PATIENCE, Done, Shell, environment, error_line
+from forked import Forked
 from postgres import server, store_at, with_password
 from support import trials
 
@@ -60,13 +61,11 @@ def test_many_processes_at_once(shell: Shell, store: str, kind: str) -> None:
     """B155: each ends well and finds the same tables; they were made once."""
     count = trials(12, 36)
     running = [
-        subprocess.Popen(
-            shell.argv("--store", store, "migrate", "--json"),
+        Forked(
+            ("-m", "bread.runtime.cli", "--store", store, "migrate", "--json"),
             cwd=shell.folder,
             env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            stdin=subprocess.DEVNULL,
         )
         for _ in range(count)
     ]

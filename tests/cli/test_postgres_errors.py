@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +12,10 @@ import pytest
 
 from bread.runtime.postgres_url import CONNECT_SECONDS
 from cli_kit import PATIENCE, Done, Shell, environment
+from forked import Forked
 from postgres import ask_for_password, server, store_at
 
+BREAD = ("-m", "bread.runtime.cli")
 APP = ("--app", "cli_agents:everybody")
 COMMANDS = {
     "start": ("start", "--port", "0"),
@@ -31,19 +32,11 @@ main()
 """
 
 
-def at_once(shell: Shell, store: str, argv: list[str] | None = None, **env: str) -> dict[str, Done]:
+def at_once(shell: Shell, store: str, program: tuple[str, ...] = BREAD, **env: str) -> dict[str, Done]:
     """Each of the commands, all at the same time."""
-    argv = argv or shell.argv()
+    env = environment(BREAD_STORE=store, **env)
     running = {
-        name: subprocess.Popen(
-            [*argv, *APP, *words],
-            cwd=shell.folder,
-            env=environment(BREAD_STORE=store, **env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        name: Forked((*program, *APP, *words), cwd=shell.folder, env=env, stdin=subprocess.DEVNULL)
         for name, words in COMMANDS.items()
     }
     done = {}
@@ -121,7 +114,9 @@ def test_a_database_and_a_user_that_are_missing(shell: Shell) -> None:
 def test_a_server_that_is_too_old(shell: Shell, tmp_path: Path) -> None:
     """B155: STORE_INVALID: which it is and which it has to be; nothing was made."""
     store = store_at(tmp_path)
-    for done in at_once(shell, store, [sys.executable, "-c", TOO_OLD]).values():
+    program = tmp_path / "too_old.py"
+    program.write_text(TOO_OLD)
+    for done in at_once(shell, store, (str(program),)).values():
         line = the_line(done)
         assert line.startswith("STORE_INVALID: ")
         assert "bread needs 99 or newer" in line

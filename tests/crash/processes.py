@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +25,7 @@ from bread.runtime.folds import fold_run
 from bread.runtime.ids import short_id
 from bread.transport.codec import decode_event
 from crash.stores import Shared, SqliteFile
+from forked import Forked
 
 CHILD = Path(__file__).with_name("child.py")
 
@@ -52,13 +52,7 @@ class Child:
         self._told: list[dict[str, Any]] = []
         self._sent = 0
         with self.errors.open("wb") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, str(CHILD), json.dumps(spec)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
+            self._process = Forked([str(CHILD), json.dumps(spec)], stderr=errors)
         # It may die at any moment, also while the test waits for another one.
         self._mourner = threading.Thread(target=self._mourn, args=(shared,), daemon=True)
         self._mourner.start()
@@ -111,7 +105,6 @@ class Child:
             self._told.append(line)
 
     def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
         text = self._process.stdout.readline()
         if not text.endswith("\n"):
             raise Died
@@ -161,7 +154,7 @@ class Processes:
     def __init__(self, shared: Shared, folder: Path) -> None:
         self.shared, self.folder = shared, folder
         self.children: list[Child] = []
-        self.shells: list[subprocess.Popen[str]] = []
+        self.shells: list[Forked] = []
 
     def child(self, *, open: bool = True, **spec: Any) -> Child:
         """A process; `open=False` leaves it to the test to say when it opens the store."""
@@ -181,12 +174,12 @@ class Processes:
             child.reply(number)
         return children
 
-    def shell(self, *words: str) -> subprocess.Popen[str]:
+    def shell(self, *words: str) -> Forked:
         """The command line on this store. What it prints, and how it ends, is for the test to read."""
-        command = [sys.executable, "-m", "bread.runtime.cli", "--store", self.shared.url, *words]
+        command = ["-m", "bread.runtime.cli", "--store", self.shared.url, *words]
         nats = self.shared.spec.get("nats")
         env = os.environ | ({"BREAD_NATS": nats} if nats else {})
-        shell = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+        shell = Forked(command, env=env, stdin=subprocess.DEVNULL)
         self.shells.append(shell)
         return shell
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+
+from forked import Forked
 
 SERVED = Path(__file__).with_name("served.py")
 
@@ -20,9 +21,9 @@ class Served:
 
     def __init__(self, store: str, port: int = 0, **options: Any) -> None:
         self.store = store
-        words = [sys.executable, str(SERVED), store, str(port), json.dumps(options)]
-        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
+        words = [str(SERVED), store, str(port), json.dumps(options)]
+        with open(2, "wb", closefd=False) as errors:
+            self.process = Forked(words, stdin=subprocess.DEVNULL, stderr=errors)
         self.url = self.process.stdout.readline().strip()
         assert self.url, "the server did not start"
         self.port = int(self.url.rpartition(":")[2])
@@ -31,7 +32,7 @@ class Served:
         """SIGTERM; gives the exit code."""
         self.process.terminate()
         self.process.communicate(timeout=20)
-        return self.process.returncode
+        return int(self.process.returncode)
 
     def kill(self) -> None:
         if self.process.returncode is None:
