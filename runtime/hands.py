@@ -71,20 +71,27 @@ class Hands:
     # --- fetching
 
     async def _serve(self, agent: str) -> None:
-        engine = self._engine
+        engine, failed = self._engine, False
         while not engine.closing:
             if engine.room < 1:
                 self._freed.clear()
                 await self._freed.wait()
                 continue
             try:
+                await self._queue.until_up()
                 delivery = await self._queue.fetch(agent)
+                if delivery is not None:
+                    await self._receive(delivery)
+                failed = False
             except NotKept as error:
                 logger.debug("nothing comes from the work queue: %s", error)
                 await asyncio.sleep(AGAIN_SECONDS)
-                continue
-            if delivery is not None:
-                await self._receive(delivery)
+            except Exception:
+                # What is ready is found by the sweep meanwhile.
+                if not failed:
+                    logger.exception("fetching runs of agent %s failed; it is tried again", agent)
+                failed = True
+                await asyncio.sleep(AGAIN_SECONDS)
 
     async def _receive(self, delivery: Delivery) -> None:
         job, engine = delivery.job, self._engine

@@ -67,6 +67,9 @@ class WorkQueue(Protocol):
     @property
     def is_up(self) -> bool: ...
 
+    async def until_up(self) -> None:
+        """Until there is a server to ask."""
+
     async def offer(self, job: Job) -> None:
         """Have a job kept for a worker. Raises NotKept."""
 

@@ -73,6 +73,9 @@ class JetStreamWork:
     def is_up(self) -> bool:
         return self._has_queue and self._link.up.is_set()
 
+    async def until_up(self) -> None:
+        await self._link.up.wait()
+
     async def offer(self, job: Job) -> None:
         js = await self._stream()
         data = msgpack.packb({"v": VERSION, "root": job.root, "run": job.run_id})

@@ -13,10 +13,12 @@ import pytest
 from bread import Bread, define_agent, define_tool
 from bread.runtime import hands as hands_of
 from bread.runtime import sweep
+from bread.runtime.hands import Hands
 from bread.runtime.servers import NatsServer
 from bread.testing import ScriptedModel, call, pause, text
 from bread.transport import work
 from bread.transport.jetstream import JetStream
+from bread.transport.port import Delivery
 from bread.transport.subjects import WORK_STREAM, work_subject
 from nats_server import outside
 from scenes import agent, asking, asks, come, engine_of
@@ -39,6 +41,12 @@ def worker(store: str, server: NatsServer, *agents: Any, **options: Any) -> Brea
 
 def api(store: str, server: NatsServer) -> Bread:
     return Bread(agents=[HELLO], store=store, nats=server.url, executes=False)
+
+
+def hands_in(bread: Bread) -> Hands:
+    hands = engine_of(bread).hands
+    assert hands is not None
+    return hands
 
 
 async def state(server: NatsServer) -> dict[str, int]:
@@ -213,6 +221,98 @@ async def test_what_is_given_back_goes_to_another(server: NatsServer, tmp_path: 
             await first.close()
             assert await desk.observe(run_id) == "Hello."
         assert await taken(desk, run_id) == ["queued", "handed_over", "queued"]
+
+
+async def test_a_job_that_comes_while_closing_goes_to_another(
+    server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B51: a process that waits for its tools before it ends hands on what it has asked for; it goes on at once."""
+    store, slow, other = store_in(tmp_path), Slow(), Slow()
+    async with api(store, server) as desk, worker(store, server, other.agent, concurrency=1) as second:
+        ends = [await desk.start("a", "go")]
+        await come(lambda: bool(other.begun))  # it asks for nothing more
+        async with worker(store, server, slow.agent, grace=60.0) as first:
+            ends.append(await desk.start("a", "go"))
+            await come(lambda: bool(slow.begun))
+            hands, handed = hands_in(first), list[str]()
+            settle = hands._settle
+
+            async def settled(delivery: Delivery, again: float | None = None) -> None:
+                await settle(delivery, again)
+                handed.append(delivery.job.run_id)
+                assert again == 0
+
+            monkeypatch.setattr(hands, "_settle", settled)
+            closing = asyncio.create_task(first.close())
+            await come(lambda: engine_of(first).closing)
+            run_id = await desk.start("a", "go")
+            await come(lambda: bool(handed))
+            assert handed == [run_id]
+            monkeypatch.undo()
+            monkeypatch.setattr(sweep, "HANDED_OUT_SECONDS", 3600.0)
+            other.may_end.set()
+            assert await desk.observe(run_id) == "Done."
+            assert not closing.done()
+            owners = [event.data["owner"] async for event in desk.audit(run_id) if event.name == "run.taken"]
+            assert owners == [second.worker]
+            slow.may_end.set()
+            await closing
+        for one in ends:
+            assert await desk.observe(one) == "Done."
+        await until(server, jobs=0, held=0)
+
+
+async def test_while_the_server_is_down_nothing_is_asked(
+    server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B48: fetching waits for the server to be back, and goes on."""
+    monkeypatch.setattr(hands_of, "AGAIN_SECONDS", 0.0)
+    store = store_in(tmp_path)
+    async with api(store, server) as desk, worker(store, server) as bread:
+        queue, waits, in_vain = hands_in(bread)._queue, asyncio.Event(), list[str]()
+        until_up, fetch = queue.until_up, queue.fetch
+
+        async def waiting() -> None:
+            if not queue.is_up:
+                waits.set()
+            await until_up()
+
+        async def asking(agent: str) -> Delivery | None:
+            if not queue.is_up:
+                in_vain.append(agent)
+            return await fetch(agent)
+
+        monkeypatch.setattr(queue, "until_up", waiting)
+        monkeypatch.setattr(queue, "fetch", asking)
+        server.kill()
+        await waits.wait()
+        server.start()
+        await come(lambda: hands_in(desk)._queue.is_up)
+        assert await desk.run("a", "go") == "Hello."
+        assert in_vain == []
+
+
+async def test_what_nobody_expects_ends_no_fetching(
+    server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """B48: it is told of once, however often it happens, and jobs go on to come."""
+    monkeypatch.setattr(hands_of, "AGAIN_SECONDS", 0.0)
+    left = [1, 2, 3]
+    fetch = work.JetStreamWork.fetch
+
+    async def failing(queue: work.JetStreamWork, agent: str) -> Delivery | None:
+        if left:
+            raise RuntimeError(f"bug {left.pop()}")
+        return await fetch(queue, agent)
+
+    monkeypatch.setattr(work.JetStreamWork, "fetch", failing)
+    store = store_in(tmp_path)
+    async with api(store, server) as desk, worker(store, server):
+        assert await desk.run("a", "go") == "Hello."
+        await until(server, jobs=0, held=0)
+    errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert [record.getMessage() for record in errors] == ["fetching runs of agent a failed; it is tried again"]
+    assert "bug 3" in str(errors[0].exc_info)
 
 
 async def test_without_the_queue_the_sweep_finds_it(
