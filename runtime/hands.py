@@ -43,6 +43,12 @@ class Hands:
             self._engine.spawn(self._serve(agent), f"fetch {agent}")
         self._engine.spawn(self._say_working(), "hands at work")
 
+    async def close(self) -> None:
+        """What this process gives back is not to come to itself, who would have to hand it on while it ends."""
+        self._serves = False
+        if self._queue.is_up:
+            await self._queue.withdraw()
+
     def offer(self, state: RunState, tenant: str) -> None:
         """A commit of this process left a run ready: whoever has its agent may have it."""
         if self._queue.is_up:

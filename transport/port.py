@@ -76,6 +76,9 @@ class WorkQueue(Protocol):
     async def fetch(self, agent: str) -> Delivery | None:
         """The next job for an agent, or none within a few seconds. Raises NotKept."""
 
+    async def withdraw(self) -> None:
+        """Ask for nothing more: what has come by now is still given to who is fetching, what comes goes to others."""
+
 
 @runtime_checkable
 class Bus(Transport, Protocol):

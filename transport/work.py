@@ -5,9 +5,11 @@ Nothing here is truth: jobs are small, go after an hour, and may be lost. Who ow
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -103,6 +105,12 @@ class JetStreamWork:
             await careful(message.term())
             return None
         return Delivered(job, message)
+
+    async def withdraw(self) -> None:
+        # The library has no other way to end a request that is under way.
+        asked = [consumer._sub.drain() for consumer in self._consumers.values()]  # type: ignore[no-untyped-call]
+        with suppress(*FAILURES):
+            await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), ACK_SECONDS)
 
     # --- what must be there
 
