@@ -171,6 +171,7 @@ async def _make(js: JetStreamContext) -> None:
 async def _bind(js: JetStreamContext, name: str, subjects: str) -> JetStreamContext.PullSubscription:
     """Every process makes the consumer of an agent in the same way; it goes an hour after the last of them."""
     config = api.ConsumerConfig(
+        name=name,  # with it the client asks by the subject that has the filter, which a user may be held to
         durable_name=name,
         filter_subject=subjects,
         ack_policy=api.AckPolicy.EXPLICIT,
