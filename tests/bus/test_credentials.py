@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from bread import Bread
+from bread.runtime.cli import checks_nats
 from bread.runtime.servers import NatsServer
 from bread.testing import text
+from bread.transport import nats_link
 from bread.transport.jetstream import JetStream
 from nats_server import kept_of, outside
 from scenes import agent, engine_of, refused
@@ -24,6 +26,13 @@ def link_of(bread: Bread) -> JetStream:
     transport = engine_of(bread).transport
     assert isinstance(transport, JetStream)
     return transport
+
+
+def certify(folder: Path) -> None:
+    """A certificate that nobody has signed but itself."""
+    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=nats"
+    more = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run([*words.split(), *more], cwd=folder, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize(
@@ -50,11 +59,25 @@ async def test_b148_the_url_says_who_we_are(tmp_path: Path, conf: str, right: st
             assert await bread.run("a", "go") == "Hello."
 
 
+async def test_b148_a_credentials_file_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRANSPORT_UNAVAILABLE, and why; of doctor, too."""
+    monkeypatch.setattr(nats_link, "find_spec", lambda name: None)
+    file = tmp_path / "bread.creds"
+    for words in ("No such file", "pip install 'nats-py[nkeys]'"):
+        bus = JetStream("nats://127.0.0.1:4222", creds=str(file))
+        with refused("TRANSPORT_UNAVAILABLE") as caught:
+            async with Bread(store="memory://", transport=bus):
+                pass
+        assert words in str(caught.value)
+        [found] = [one async for one in checks_nats.server(bus)]
+        assert (found.state, found.what) == ("fail", "transport")
+        assert words in found.detail
+        file.touch()
+
+
 async def test_b148_a_connection_is_encrypted(tmp_path: Path) -> None:
     """With a certificate of one's own: who trusts it is served, who does not is not, and tells so; runs go on."""
-    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=nats"
-    more = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"]
-    subprocess.run([*words.split(), *more], cwd=tmp_path, check=True, capture_output=True)
+    certify(tmp_path)
     trusting = ssl.create_default_context(cafile=tmp_path / "cert.pem")
     hello = agent([[text("Hello.")]])
     with NatsServer(tmp_path / "nats", TLS.format(folder=tmp_path)) as server:

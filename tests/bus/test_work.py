@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -134,23 +135,30 @@ async def test_b15_a_worker_takes_what_it_has_room_for(server: NatsServer, tmp_p
     assert len(slow.begun) == 10
 
 
+@asynccontextmanager
+async def performed_once(server: NatsServer, store: str) -> AsyncIterator[None]:
+    """A run is at its tool at one of two workers. After what happens then it ends there, and has had no other owner."""
+    slow = Slow()
+    async with api(store, server) as desk, worker(store, server, slow.agent), worker(store, server, slow.agent):
+        run_id = await desk.start("a", "go")
+        await come(lambda: bool(slow.begun))
+        yield
+        slow.may_end.set()
+        assert await desk.observe(run_id) == "Done."
+        assert await taken(desk, run_id) == ["queued"]
+    assert len(slow.begun) == 1
+
+
 async def test_who_is_at_work_says_so(server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """B48: a job takes many times as long as the queue would wait for a worker that is silent; it comes once."""
     monkeypatch.setattr(work, "AGAIN_SECONDS", 0.3)
     monkeypatch.setattr(hands_of, "WORKING_SECONDS", 0.05)
-    store, slow = store_in(tmp_path), Slow()
-    async with api(store, server) as desk, worker(store, server, slow.agent), worker(store, server, slow.agent):
-        run_id = await desk.start("a", "go")
-        await come(lambda: bool(slow.begun))
+    async with performed_once(server, store_in(tmp_path)):
         client = await outside(server)
         said = await client.subscribe(f"$JS.ACK.{WORK_STREAM}.>")
         for _ in range(20):  # a second
             assert (await said.next_msg(5)).data == b"+WPI"
         await client.close()
-        slow.may_end.set()
-        assert await desk.observe(run_id) == "Done."
-        assert await taken(desk, run_id) == ["queued"]
-    assert len(slow.begun) == 1
 
 
 async def test_a_job_that_comes_again_is_not_taken_again(
@@ -158,15 +166,8 @@ async def test_a_job_that_comes_again_is_not_taken_again(
 ) -> None:
     """C35: nobody says to be at work on it, so the queue gives it to somebody else, whom the log refuses it."""
     monkeypatch.setattr(work, "AGAIN_SECONDS", 0.2)
-    store, slow = store_in(tmp_path), Slow()
-    async with api(store, server) as desk, worker(store, server, slow.agent), worker(store, server, slow.agent):
-        run_id = await desk.start("a", "go")
-        await come(lambda: bool(slow.begun))
+    async with performed_once(server, store_in(tmp_path)):
         await until(server, jobs=0, held=0)  # it was given to somebody who saw that it has an owner
-        slow.may_end.set()
-        assert await desk.observe(run_id) == "Done."
-        assert await taken(desk, run_id) == ["queued"]
-    assert len(slow.begun) == 1
 
 
 async def test_a_job_that_cannot_be_read_is_removed(
