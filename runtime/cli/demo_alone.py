@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ...domain.errors import BreadError
 from ...projections.crumbs import (
     AnyCrumb,
+    Crumb,
     HumanRequired,
     HumanResumed,
     RunEnd,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 PATIENCE_SECONDS = 60.0
 # Words come in pieces to who hears them at once, and whole to who comes later: they are compared by what they say.
-LIVE = (TextDelta, TextReset, *HINTS.values())
+LIVE: tuple[type[Crumb], ...] = (TextDelta, TextReset, *HINTS.values())
 
 
 async def play_alone(place: Place, database: Path) -> int:
