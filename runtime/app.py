@@ -263,7 +263,8 @@ class Bread:
 
     async def get_run(self, run_id: str) -> Run:
         """A run with its input, its output or error, and its pending questions; RUN_NOT_FOUND."""
-        return self._with_owner(await self._running().journal.ask(reads.get_run, run_id))
+        [run] = await self._with_owners([await self._running().journal.ask(reads.get_run, run_id)])
+        return run
 
     async def list_runs(
         self,
@@ -283,7 +284,7 @@ class Bread:
             limit=reads.check_limit(limit),
             before=cursor,
         )
-        return Page([self._with_owner(found) for found in page.items], page.next)
+        return Page(await self._with_owners(page.items), page.next)
 
     async def get_loop(self, loop_id: str) -> LoopView:
         """A loop that an agent composed, with its iterations; LOOP_NOT_FOUND."""
@@ -307,9 +308,10 @@ class Bread:
             after=reads.page_start(cursor),
         )
 
-    def _with_owner(self, found: Run) -> Run:
-        orphaned = found.owner is not None and not self._running().liveness.is_alive(found.owner)
-        return found.model_copy(update={"orphaned": True}) if orphaned else found
+    async def _with_owners(self, found: Sequence[Run]) -> list[Run]:
+        owners = {run.owner for run in found if run.owner is not None}
+        dead = await asyncio.to_thread(self._running().liveness.dead_among, owners) if owners else set[str]()
+        return [run.model_copy(update={"orphaned": True}) if run.owner in dead else run for run in found]
 
     # --- checkpoints
 

@@ -118,6 +118,8 @@ class Engine:
         self.closing = True
         self.sweep.soon()
         deadline = time.monotonic() + grace
+        if self.hands is not None:
+            await self.hands.close()
         outcomes = [task for actor in self.actors.values() for task in actor.outcomes()]
         if outcomes:
             await asyncio.wait(outcomes, timeout=grace)

@@ -44,6 +44,12 @@ class Hands:
             self._engine.spawn(self._serve(agent), f"fetch {agent}")
         self._engine.spawn(self._say_working(), "hands at work")
 
+    async def close(self) -> None:
+        """What this process gives back is not to come to itself, who would have to hand it on while it ends."""
+        self._serves = False
+        if self._queue.is_up:
+            await self._queue.withdraw()
+
     def offer(self, state: RunState, tenant: str) -> None:
         """A commit of this process left a run ready: whoever has its agent may have it."""
         if self._queue.is_up:
@@ -72,20 +78,27 @@ class Hands:
     # --- fetching
 
     async def _serve(self, agent: str) -> None:
-        engine = self._engine
+        engine, failed = self._engine, False
         while not engine.closing:
             if engine.room < 1:
                 self._freed.clear()
                 await self._freed.wait()
                 continue
             try:
+                await self._queue.until_up()
                 delivery = await self._queue.fetch(agent)
+                if delivery is not None:
+                    self._receive(delivery)
+                failed = False
             except NotKept as error:
                 logger.debug("nothing comes from the work queue: %s", error)
                 await asyncio.sleep(AGAIN_SECONDS)
-                continue
-            if delivery is not None:
-                self._receive(delivery)
+            except Exception:
+                # What is ready is found by the sweep meanwhile.
+                if not failed:
+                    logger.exception("fetching runs of agent %s failed; it is tried again", agent)
+                failed = True
+                await asyncio.sleep(AGAIN_SECONDS)
 
     def _receive(self, delivery: Delivery) -> None:
         """Take a run while the next one is fetched: runs that are ready together are taken in one transaction."""
@@ -106,8 +119,8 @@ class Hands:
                     await self._settle(delivery, again=0)  # what is taken now would have no actor
                     return
                 await engine.sweep.take(job.run_id, job.agent)
-        except BreadError as error:
-            logger.warning("run %s is not taken now: %s", job.run_id, error)
+        except Exception as error:
+            logger.warning("run %s is not taken now: %s", job.run_id, error, exc_info=not isinstance(error, BreadError))
             await self._settle(delivery, again=AGAIN_SECONDS)
             return
         if job.run_id in engine.actors and not engine.closing:

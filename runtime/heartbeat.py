@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import psycopg
@@ -29,7 +29,8 @@ BEAT = """WITH mine AS (
     SELECT worker, extract(epoch FROM clock_timestamp() - beat)::float8, published
     FROM bread_workers WHERE worker <> %(worker)s"""
 LOOK = "SELECT worker, extract(epoch FROM clock_timestamp() - beat)::float8, published FROM bread_workers"
-AGE = "SELECT extract(epoch FROM clock_timestamp() - beat)::float8 FROM bread_workers WHERE worker = %s"
+ALIVE = """SELECT worker FROM bread_workers
+    WHERE worker = ANY(%s) AND extract(epoch FROM clock_timestamp() - beat)::float8 < %s"""
 # Whoever leaves with something unpublished leaves its row, as old as can be; so does whoever dies. It goes when the
 # rest is published, or after a day where nobody publishes.
 LEAVE = "UPDATE bread_workers SET beat = 'epoch', published = %s WHERE worker = %s"
@@ -100,10 +101,23 @@ class Heartbeats:
         self._news.set()
         return True
 
+    def dead_among(self, workers: Collection[str]) -> set[str]:
+        dead = {worker for worker in workers if not self.is_alive(worker)}
+        # The row of one that died may be gone by now: it goes when what it left is published.
+        strangers = {*workers} - dead - self._ages.keys() - {self._worker}
+        return dead | self._dead_now(strangers) if strangers else dead
+
     def is_dead_now(self, worker: str) -> bool:
-        with self._address.connect() as connection, watched(connection, self._every):
-            row = connection.execute(AGE, (worker,)).fetchone()
-        return row is None or row[0] >= self._stale
+        return worker in self._dead_now([worker])
+
+    def _dead_now(self, workers: Collection[str]) -> set[str]:
+        """Without a row, too: whoever owns a run has had one since before, and keeps it while it lives."""
+        try:
+            with self._address.connect() as connection, watched(connection, self._every):
+                alive = connection.execute(ALIVE, ([*workers], self._stale)).fetchall()
+        except psycopg.Error as error:
+            raise StoreUnavailable(f"{self._address.shown} does not say who is alive") from error
+        return {*workers} - {worker for (worker,) in alive}
 
     def _start(self) -> None:
         if self._thread is None:

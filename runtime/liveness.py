@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Protocol
 
@@ -42,7 +42,11 @@ class Liveness(Protocol):
 
     def leave(self) -> None: ...
 
-    def is_alive(self, worker: str) -> bool: ...
+    def is_alive(self, worker: str) -> bool:
+        """As of the last look; one that was never seen is alive until somebody has looked for it."""
+
+    def dead_among(self, workers: Collection[str]) -> set[str]:
+        """Those that count as dead as of the last look; who was never seen is looked for now. May block."""
 
     def is_dead_now(self, worker: str) -> bool:
         """Whether a worker counts as dead at this moment, not a while ago. May block; asked under the store's lock."""
@@ -74,6 +78,9 @@ class Certain:
 
     def is_alive(self, worker: str) -> bool:
         raise NotImplementedError
+
+    def dead_among(self, workers: Collection[str]) -> set[str]:
+        return {worker for worker in workers if not self.is_alive(worker)}
 
     def is_dead_now(self, worker: str) -> bool:
         return not self.is_alive(worker)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from eventsourcing.persistence import ApplicationRecorder
+from eventsourcing.persistence import ApplicationRecorder, InfrastructureFactory
 from eventsourcing.postgres import PostgresApplicationRecorder, PostgresFactory
-from psycopg.conninfo import conninfo_to_dict
+from eventsourcing.utils import Environment
+from psycopg.rows import dict_row
 
 from .event_log import EventLog
 from .postgres_url import Address
@@ -24,14 +25,11 @@ class PostgresEventLog(EventLog):
     factory_class = EventFactory
 
     def __init__(self, address: Address, schema: str) -> None:
-        given: dict[str, Any] = conninfo_to_dict(address.url)
+        self._address = address
+        unused = dict.fromkeys(("DBNAME", "HOST", "PORT", "USER", "PASSWORD"), "as the URL says")
         super().__init__(
             {
-                "POSTGRES_DBNAME": str(given.get("dbname") or ""),
-                "POSTGRES_HOST": str(given.get("host") or "127.0.0.1"),
-                "POSTGRES_PORT": str(given.get("port") or 5432),
-                "POSTGRES_USER": str(given.get("user") or ""),
-                "POSTGRES_PASSWORD": address.password() or "",
+                **{f"POSTGRES_{name}": value for name, value in unused.items()},
                 "POSTGRES_SCHEMA": schema,
                 "POSTGRES_CONNECT_TIMEOUT": "5",
                 "POSTGRES_LOCK_TIMEOUT": "5",
@@ -39,3 +37,10 @@ class PostgresEventLog(EventLog):
                 "ORIGINATOR_ID_TYPE": "text",
             }
         )
+
+    def construct_factory(self, env: Environment) -> InfrastructureFactory[Any]:
+        factory = EventFactory(env)
+        # The library has settings for five parts of a URL. Here it is all of them, as for every other connection.
+        pool = factory.datastore.pool
+        pool.conninfo, pool.kwargs = self._address.full, {"row_factory": dict_row}
+        return factory

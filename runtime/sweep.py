@@ -41,6 +41,7 @@ class Sweep:
         self._counts_as_dead = False
         self._asked_for: set[str] = set()
         self._ready_since: dict[str, float] = {}
+        self._dead: set[str] = set()
         self._has_waiting = False
         self._suspect = ""
 
@@ -89,6 +90,8 @@ class Sweep:
         work = await engine.journal.ask(reads.idle_work)
         ready = [idle.run_id for idle in work if idle.owner is None]
         self._ready_since = {run_id: self._ready_since.get(run_id, now) for run_id in ready}
+        others = {idle.owner for idle in work if idle.owner is not None} - {engine.worker}
+        self._dead = await asyncio.to_thread(engine.liveness.dead_among, others) if others else set()
         await self._all(self._look_at, work)
 
     async def _all(self, work: Callable[[T], Awaitable[None]], items: Sequence[T]) -> None:
@@ -108,7 +111,7 @@ class Sweep:
             # The commit that named this process may still be on its way to an actor; one after it comes after it.
             await engine.commit(lambda streams: None, by=SYSTEM)
             await self.take(idle.run_id, idle.agent, own=True)
-        elif not engine.liveness.is_alive(idle.owner):
+        elif idle.owner in self._dead:
             await self.take(idle.run_id, idle.agent)
 
     def _is_handed_out(self, ready_for: float) -> bool:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import Any
 
 import nats.errors
@@ -84,6 +85,7 @@ class Link:
 
     async def open(self) -> None:
         """Connect, or go on trying in the background. TRANSPORT_UNAVAILABLE, TRANSPORT_TOO_OLD where trying is vain."""
+        self.check_credentials()
         self._closing = False
         self._first = asyncio.get_running_loop().create_future()
         self._spawn(self._hold())
@@ -96,6 +98,21 @@ class Link:
         except BreadError:
             await self.close()
             raise
+
+    def check_credentials(self) -> None:
+        """TRANSPORT_UNAVAILABLE for a file that cannot be used, which the library finds out in the background."""
+        file = self.options["user_credentials"]
+        if file is None:
+            return
+        try:
+            with open(file, "rb"):
+                pass
+        except OSError as error:
+            words = f"BREAD_NATS_CREDS: {file}: {error.strerror}"
+            raise BreadError("TRANSPORT_UNAVAILABLE", words) from error
+        if find_spec("nkeys") is None:
+            words = "BREAD_NATS_CREDS needs a package: pip install 'nats-py[nkeys]'"
+            raise BreadError("TRANSPORT_UNAVAILABLE", words)
 
     async def close(self) -> None:
         self._closing = True

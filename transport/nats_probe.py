@@ -115,6 +115,7 @@ async def probing(link: Link, server: str) -> AsyncIterator[Probe]:
         "reconnected_cb": None,
         "closed_cb": None,
     }
+    link.check_credentials()
     try:
         try:
             await asyncio.wait_for(client.connect(**options), CONNECT_SECONDS)

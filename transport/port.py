@@ -67,11 +67,17 @@ class WorkQueue(Protocol):
     @property
     def is_up(self) -> bool: ...
 
+    async def until_up(self) -> None:
+        """Until there is a server to ask."""
+
     async def offer(self, job: Job) -> None:
         """Have a job kept for a worker. Raises NotKept."""
 
     async def fetch(self, agent: str) -> Delivery | None:
         """The next job for an agent, or none within a few seconds. Raises NotKept."""
+
+    async def withdraw(self) -> None:
+        """Ask for nothing more: what has come by now is still given to who is fetching, what comes goes to others."""
 
 
 @runtime_checkable

@@ -5,9 +5,11 @@ Nothing here is truth: jobs are small, go after an hour, and may be lost. Who ow
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -73,6 +75,9 @@ class JetStreamWork:
     def is_up(self) -> bool:
         return self._has_queue and self._link.up.is_set()
 
+    async def until_up(self) -> None:
+        await self._link.up.wait()
+
     async def offer(self, job: Job) -> None:
         js = await self._stream()
         data = msgpack.packb({"v": VERSION, "root": job.root, "run": job.run_id})
@@ -100,6 +105,12 @@ class JetStreamWork:
             await careful(message.term())
             return None
         return Delivered(job, message)
+
+    async def withdraw(self) -> None:
+        # The library has no other way to end a request that is under way.
+        asked = [consumer._sub.drain() for consumer in self._consumers.values()]  # type: ignore[no-untyped-call]
+        with suppress(*FAILURES):
+            await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), ACK_SECONDS)
 
     # --- what must be there
 
@@ -160,6 +171,7 @@ async def _make(js: JetStreamContext) -> None:
 async def _bind(js: JetStreamContext, name: str, subjects: str) -> JetStreamContext.PullSubscription:
     """Every process makes the consumer of an agent in the same way; it goes an hour after the last of them."""
     config = api.ConsumerConfig(
+        name=name,  # with it the client asks by the subject that has the filter, which a user may be held to
         durable_name=name,
         filter_subject=subjects,
         ack_policy=api.AckPolicy.EXPLICIT,

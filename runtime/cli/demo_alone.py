@@ -13,18 +13,15 @@ from typing import TYPE_CHECKING, TypeVar
 from ...domain.errors import BreadError
 from ...projections.crumbs import (
     AnyCrumb,
+    Crumb,
     HumanRequired,
     HumanResumed,
-    ReasoningDelta,
     RunEnd,
     TextDelta,
     TextReset,
-    ToolInputDelta,
-    ToolInputEnd,
-    ToolInputStart,
     ToolResult,
-    ToolResultPartial,
 )
+from ..observer import HINTS
 from .crumbs import CrumbPrinter
 from .demo import AGENT, INPUT, publisher
 from .demo_checks import Promises, check_run, text_of
@@ -37,7 +34,7 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 PATIENCE_SECONDS = 60.0
 # Words come in pieces to who hears them at once, and whole to who comes later: they are compared by what they say.
-LIVE = (TextDelta, TextReset, ReasoningDelta, ToolInputStart, ToolInputDelta, ToolInputEnd, ToolResultPartial)
+LIVE: tuple[type[Crumb], ...] = (TextDelta, TextReset, *HINTS.values())
 
 
 async def play_alone(place: Place, database: Path) -> int:

@@ -14,7 +14,7 @@ from ..app import Bread
 from ..origins import check_origins
 from .auth import Auth
 from .docs_page import add_docs_page
-from .errors import BodyLimit, add_handlers
+from .errors import BodyLimit, Unexpected, add_handlers
 from .list_routes import list_routes
 from .metrics import CONTENT_TYPE, Metrics
 from .openapi import describe
@@ -53,6 +53,7 @@ def create_api(
 
     app = FastAPI(title="bread", lifespan=life, docs_url=None, redoc_url=None)
     app.add_middleware(BodyLimit, limit=body_limit)
+    app.add_middleware(Unexpected)
     if origins:
         app.add_middleware(
             CORSMiddleware,

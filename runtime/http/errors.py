@@ -44,7 +44,7 @@ def add_handlers(app: FastAPI) -> None:
     async def of_bread(request: Request, error: BreadError) -> JSONResponse:
         status = status_of(error)
         if status == 500:
-            return await unexpected(request, error)
+            return unexpected(request, error)
         return told(status, error.code, error.message, dict(error.details))
 
     @app.exception_handler(RequestValidationError)
@@ -60,10 +60,10 @@ def add_handlers(app: FastAPI) -> None:
         headers = {"Allow": ", ".join(_allowed(app, request))} if error.status_code == 405 else error.headers
         return told(error.status_code, code, str(error.detail), headers=headers)
 
-    @app.exception_handler(Exception)
-    async def unexpected(request: Request, error: Exception) -> JSONResponse:
-        logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return told(500, "INTERNAL_ERROR", HTTPStatus.INTERNAL_SERVER_ERROR.phrase)
+
+def unexpected(request: Request, error: Exception) -> JSONResponse:
+    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return told(500, "INTERNAL_ERROR", HTTPStatus.INTERNAL_SERVER_ERROR.phrase)
 
 
 def _allowed(app: FastAPI, request: Request) -> list[str]:
@@ -74,6 +74,29 @@ def _allowed(app: FastAPI, request: Request) -> list[str]:
         for method in METHODS
         if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in app.routes)
     ]
+
+
+class Unexpected:
+    """Answers where a route raises what nobody expects. The framework would do that outside of every middleware, and a
+    page of another origin could not read the answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_begun = False
+
+        async def begin(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, begin)
+        except Exception as error:
+            if has_begun or scope["type"] != "http":
+                raise
+            await unexpected(Request(scope), error)(scope, receive, send)
 
 
 class BodyLimit:

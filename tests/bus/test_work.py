@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ import pytest
 from bread import Bread, define_agent, define_tool
 from bread.runtime import hands as hands_of
 from bread.runtime import sweep
+from bread.runtime.hands import Hands
 from bread.runtime.servers import NatsServer
 from bread.testing import ScriptedModel, call, pause, text
 from bread.transport import work
 from bread.transport.jetstream import JetStream
+from bread.transport.port import Delivery
 from bread.transport.subjects import WORK_STREAM, work_subject
 from nats_server import outside
 from scenes import agent, asking, asks, come, engine_of
@@ -39,6 +42,12 @@ def worker(store: str, server: NatsServer, *agents: Any, **options: Any) -> Brea
 
 def api(store: str, server: NatsServer) -> Bread:
     return Bread(agents=[HELLO], store=store, nats=server.url, executes=False)
+
+
+def hands_in(bread: Bread) -> Hands:
+    hands = engine_of(bread).hands
+    assert hands is not None
+    return hands
 
 
 async def state(server: NatsServer) -> dict[str, int]:
@@ -126,23 +135,30 @@ async def test_b15_a_worker_takes_what_it_has_room_for(server: NatsServer, tmp_p
     assert len(slow.begun) == 10
 
 
+@asynccontextmanager
+async def performed_once(server: NatsServer, store: str) -> AsyncIterator[None]:
+    """A run is at its tool at one of two workers. After what happens then it ends there, and has had no other owner."""
+    slow = Slow()
+    async with api(store, server) as desk, worker(store, server, slow.agent), worker(store, server, slow.agent):
+        run_id = await desk.start("a", "go")
+        await come(lambda: bool(slow.begun))
+        yield
+        slow.may_end.set()
+        assert await desk.observe(run_id) == "Done."
+        assert await taken(desk, run_id) == ["queued"]
+    assert len(slow.begun) == 1
+
+
 async def test_who_is_at_work_says_so(server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """B48: a job takes many times as long as the queue would wait for a worker that is silent; it comes once."""
     monkeypatch.setattr(work, "AGAIN_SECONDS", 0.3)
     monkeypatch.setattr(hands_of, "WORKING_SECONDS", 0.05)
-    store, slow = store_in(tmp_path), Slow()
-    async with api(store, server) as desk, worker(store, server, slow.agent), worker(store, server, slow.agent):
-        run_id = await desk.start("a", "go")
-        await come(lambda: bool(slow.begun))
+    async with performed_once(server, store_in(tmp_path)):
         client = await outside(server)
         said = await client.subscribe(f"$JS.ACK.{WORK_STREAM}.>")
         for _ in range(20):  # a second
             assert (await said.next_msg(5)).data == b"+WPI"
         await client.close()
-        slow.may_end.set()
-        assert await desk.observe(run_id) == "Done."
-        assert await taken(desk, run_id) == ["queued"]
-    assert len(slow.begun) == 1
 
 
 async def test_a_job_that_comes_again_is_not_taken_again(
@@ -150,15 +166,8 @@ async def test_a_job_that_comes_again_is_not_taken_again(
 ) -> None:
     """C35: nobody says to be at work on it, so the queue gives it to somebody else, whom the log refuses it."""
     monkeypatch.setattr(work, "AGAIN_SECONDS", 0.2)
-    store, slow = store_in(tmp_path), Slow()
-    async with api(store, server) as desk, worker(store, server, slow.agent), worker(store, server, slow.agent):
-        run_id = await desk.start("a", "go")
-        await come(lambda: bool(slow.begun))
+    async with performed_once(server, store_in(tmp_path)):
         await until(server, jobs=0, held=0)  # it was given to somebody who saw that it has an owner
-        slow.may_end.set()
-        assert await desk.observe(run_id) == "Done."
-        assert await taken(desk, run_id) == ["queued"]
-    assert len(slow.begun) == 1
 
 
 async def test_a_job_that_cannot_be_read_is_removed(
@@ -216,6 +225,103 @@ async def test_what_is_given_back_goes_to_another(
             await first.close()
             assert await desk.observe(run_id) == "Hello."
         assert await taken(desk, run_id) == ["queued", "handed_over", "queued"]
+
+
+async def nothing() -> None:
+    return
+
+
+@pytest.mark.parametrize("is_asked", [False, True], ids=["withdrawn", "asked"])
+async def test_a_job_that_comes_while_closing_goes_to_another(
+    server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_asked: bool
+) -> None:
+    """B51: a process that waits for its tools before it ends asks for nothing, and hands on what has come all the same:
+    it is performed elsewhere at once."""
+    store, slow, other = store_in(tmp_path), Slow(), Slow()
+    async with api(store, server) as desk, worker(store, server, other.agent, concurrency=1) as second:
+        ends = [await desk.start("a", "go")]
+        await come(lambda: bool(other.begun))  # it asks for nothing more
+        async with worker(store, server, slow.agent, grace=60.0) as first:
+            ends.append(await desk.start("a", "go"))
+            await come(lambda: bool(slow.begun))
+            hands, received = hands_in(first), asyncio.Event()
+            settle = hands._settle
+
+            async def settled(delivery: Delivery, again: float | None = None) -> None:
+                await settle(delivery, again)
+                received.set()
+
+            monkeypatch.setattr(hands, "_settle", settled)
+            if is_asked:  # its request is under way when the job comes
+                monkeypatch.setattr(hands, "close", nothing)
+            closing = asyncio.create_task(first.close())
+            await come(lambda: engine_of(first).closing)
+            run_id = await desk.start("a", "go")
+            if is_asked:
+                await received.wait()
+            other.may_end.set()
+            assert await desk.observe(run_id) == "Done."
+            assert not closing.done()
+            owners = [event.data["owner"] async for event in desk.audit(run_id) if event.name == "run.taken"]
+            assert owners == [second.worker]
+            slow.may_end.set()
+            await closing
+        for one in ends:
+            assert await desk.observe(one) == "Done."
+        await until(server, jobs=0, held=0)
+
+
+async def test_while_the_server_is_down_nothing_is_asked(
+    server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B48: fetching waits for the server to be back, and goes on."""
+    monkeypatch.setattr(hands_of, "AGAIN_SECONDS", 0.0)
+    store = store_in(tmp_path)
+    async with api(store, server) as desk, worker(store, server) as bread:
+        queue, waits, in_vain = hands_in(bread)._queue, asyncio.Event(), list[str]()
+        until_up, fetch = queue.until_up, queue.fetch
+
+        async def waiting() -> None:
+            if not queue.is_up:
+                waits.set()
+            await until_up()
+
+        async def asking(agent: str) -> Delivery | None:
+            if not queue.is_up:
+                in_vain.append(agent)
+            return await fetch(agent)
+
+        monkeypatch.setattr(queue, "until_up", waiting)
+        monkeypatch.setattr(queue, "fetch", asking)
+        server.kill()
+        await waits.wait()
+        server.start()
+        await come(lambda: hands_in(desk)._queue.is_up)
+        assert await desk.run("a", "go") == "Hello."
+        assert in_vain == []
+
+
+async def test_what_nobody_expects_ends_no_fetching(
+    server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """B48: it is told of once, however often it happens, and jobs go on to come."""
+    monkeypatch.setattr(hands_of, "AGAIN_SECONDS", 0.0)
+    left = [1, 2, 3]
+    fetch = work.JetStreamWork.fetch
+
+    async def failing(queue: work.JetStreamWork, agent: str) -> Delivery | None:
+        if left:
+            raise RuntimeError(f"bug {left.pop()}")
+        return await fetch(queue, agent)
+
+    monkeypatch.setattr(work.JetStreamWork, "fetch", failing)
+    store = store_in(tmp_path)
+    async with api(store, server) as desk, worker(store, server):
+        assert await desk.run("a", "go") == "Hello."
+        await until(server, jobs=0, held=0)
+    errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert [record.getMessage() for record in errors] == ["fetching runs of agent a failed; it is tried again"]
+    assert "bug 3" in str(errors[0].exc_info)
 
 
 async def test_without_the_queue_the_sweep_finds_it(

@@ -101,6 +101,13 @@ def test_a_wrong_password_and_none(shell: Shell) -> None:
     assert "hunter" not in doctor.out + doctor.err + listed.out
 
 
+def test_a_server_without_the_encryption_that_is_asked_for(shell: Shell) -> None:
+    """B155: STORE_UNAVAILABLE: nothing goes over the wire in clear."""
+    line = the_line(shell.plain("runs", "list", BREAD_STORE=f"{server().url()}?sslmode=require"))
+    assert line.startswith("STORE_UNAVAILABLE: cannot reach postgresql://bread@127.0.0.1:")
+    assert "server does not support SSL" in line
+
+
 def test_a_database_and_a_user_that_are_missing(shell: Shell) -> None:
     """B155: STORE_UNAVAILABLE: what does not exist."""
     for store, what in (

@@ -12,7 +12,7 @@ from bread.domain.checkpoint import CheckpointClaimed
 from bread.domain.events import Erased
 from bread.domain.run_events import ModelResponded, RunFailed, RunTaken
 from crash.processes import Child, Died, Processes, Refusal
-from crash.stores import ALSO_WITH_NATS, AT_LEISURE, BY_THE_STORE
+from crash.stores import ALSO_WITH_NATS, AT_LEISURE
 from support import trials
 
 IN_MODEL = {
@@ -79,9 +79,7 @@ def test_processes_that_recover_at_once_take_each_run_once(processes: Processes,
     processes.assert_quiet()
 
 
-# With NATS the row of a dead worker goes as soon as all of it is published; a process that has never seen it needs two
-# looks until it calls its runs orphaned.
-@BY_THE_STORE
+@ALSO_WITH_NATS
 def test_a_process_without_the_agent_leaves_a_run_alone(processes: Processes) -> None:
     """B48: shown as orphaned, not failed, and untouched; a process that has the agent goes on with it."""
     orphans(processes, {"run_1": IN_MODEL})

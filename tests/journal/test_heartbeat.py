@@ -107,6 +107,18 @@ def test_a_worker_that_nobody_knows_is_dead_when_somebody_has_looked(place: Path
         until(one, lambda: not one.is_alive("w_nobody"))
 
 
+def test_who_is_shown_is_looked_for_at_once(place: Path) -> None:
+    """B48: without a beat in between: who has joined since the last one lives, who has no row or an old one is dead."""
+    one, two, old = Heart(place, "w_1"), Heart(place, "w_2"), Heart(place, "w_3")
+    with beating(one):
+        one.await_beats()
+        one.may_beat.clear()
+        with beating(two, old):
+            old.may_beat.clear()
+            age(place, "w_3")
+            assert one.dead_among(["w_1", "w_2", "w_3", "w_nobody"]) == {"w_3", "w_nobody"}
+
+
 def test_a_worker_whose_beats_do_not_arrive_holds_back(place: Path) -> None:
     """C56: by its own clock, before others count it as dead; and until it has looked at what became of its runs."""
     revived = threading.Event()

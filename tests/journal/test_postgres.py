@@ -12,17 +12,21 @@ import pytest
 from eventsourcing.persistence import Mapper
 from psycopg import sql
 
+from bread import Bread
 from bread.domain.envelope import Recorded
 from bread.domain.errors import BreadError
 from bread.runtime import postgres_url, postgres_write
 from bread.runtime.event_log import EventMapper
+from bread.runtime.postgres import PostgresStore
 from bread.runtime.postgres_journal import PostgresJournal
 from bread.runtime.postgres_open import migrate
 from bread.runtime.postgres_sql import SCHEMA_VERSION, PostgresCursor, translated
 from bread.runtime.postgres_url import Address
 from bread.runtime.postgres_wire import together
 from bread.runtime.postgres_write import COMMIT
+from bread.testing import text
 from postgres import store_at
+from scenes import agent, engine_of
 
 from . import test_journal
 from .desk import Desk, Ears, Gate, code_of, submitted
@@ -205,6 +209,29 @@ class TestTables(OnPostgres):
             assert stream == [_unplaced(recorded) for recorded in await desk.journal.events("run_1")]
         finally:
             log.close()
+
+    async def test_all_of_the_url_counts_for_every_connection(self, tmp_path: Path) -> None:
+        """B148: that of the writer, readers, who listens, the heart, and the library's: none is less careful."""
+        listed = "SELECT pid, application_name FROM pg_stat_activity WHERE client_port IS NOT NULL"
+        with at(tmp_path) as other:
+            before = {pid for pid, _ in other.execute(listed).fetchall()}
+            url = f"{store_at(tmp_path)}&application_name=careful&sslmode=disable"
+            async with Bread(agents=[agent([[text("Hello.")]])], store=url) as bread:
+                assert await bread.run("a", "go") == "Hello."
+                store = engine_of(bread).journal.store
+                assert isinstance(store, PostgresStore)
+                log = store.event_log()
+                try:
+                    assert log.recorder.max_notification_id()
+                    found = {pid: name for pid, name in other.execute(listed).fetchall() if pid not in before}
+                    assert len(found) >= 5
+                    assert {*found.values()} == {"careful"}
+                    with log.recorder.datastore.get_connection() as connection:  # type: ignore[attr-defined]
+                        assert connection.info.get_parameters()["sslmode"] == "disable"
+                        [row] = connection.execute("SHOW statement_timeout").fetchall()
+                        assert row["statement_timeout"] == f"{postgres_url.STATEMENT_SECONDS}s"
+                finally:
+                    log.close()
 
     @pytest.mark.parametrize("what", ["newer", "foreign"])
     async def test_tables_of_others_are_left_alone(self, tmp_path: Path, what: str) -> None:

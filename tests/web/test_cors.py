@@ -80,6 +80,20 @@ async def test_a_page_needs_a_key_too(tmp_path_factory: pytest.TempPathFactory) 
         assert (await client.get("/runs", headers={"Authorization": f"Bearer {key}"})).status_code == 200
 
 
+async def test_a_page_reads_that_something_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B147, B148: also where nobody expects it; pages that are not named cannot."""
+
+    async def broken(bread: Bread, run_id: str) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(Bread, "get_run", broken)
+    for origin, expected in ((PAGE, PAGE), ("https://evil.example", None)):
+        async with calling(PAGE, origin=origin) as client:
+            got = await client.get("/runs/run_1")
+            assert (error(got), allowed(got)) == ((500, "INTERNAL_ERROR"), expected)
+            assert "secret" not in got.text
+
+
 @pytest.mark.parametrize("accept", ["text/event-stream", "application/x-ndjson"])
 async def test_a_page_reads_a_stream(tmp_path_factory: pytest.TempPathFactory, accept: str) -> None:
     """B139, B151: of a real server, with the id of its run."""
