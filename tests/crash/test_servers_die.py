@@ -87,8 +87,8 @@ def strike(server: PostgresServer, how: How, chance: Random) -> None:
         return
     with connected(server) as session:
         sessions = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'bread w%'"
-        pids = [pid for [pid] in session.execute(sessions).fetchall()]
-        assert pids
+        while not (pids := [pid for [pid] in session.execute(sessions).fetchall()]):
+            pass  # they come back, from the blow before
         chance.shuffle(pids)
         if how == "a session is killed":
             os.kill(pids[0], signal.SIGKILL)  # the server ends all others, and reads its log again
