@@ -109,8 +109,8 @@ class Sweep:
                 await self._take_with_room(idle)
         elif idle.owner == engine.worker:
             # The commit that named this process may still be on its way to an actor; one after it comes after it.
-            await engine.commit(lambda streams: None, by=SYSTEM)
-            await self.take(idle.run_id, idle.agent, own=True)
+            named = await self._unless_unreadable(idle.run_id, lambda streams: streams.run(idle.run_id).epoch)
+            await self.take(idle.run_id, idle.agent, named=named)
         elif idle.owner in self._dead:
             await self.take(idle.run_id, idle.agent)
 
@@ -128,27 +128,30 @@ class Sweep:
 
     # --- taking
 
-    async def take(self, run_id: str, agent: str, *, own: bool = False) -> None:
+    async def take(self, run_id: str, agent: str, *, named: int | None = None) -> None:
         """Take a run that has work and no owner who lives: then it has an actor here. Otherwise nothing happens.
 
-        `own` says that this process is the owner, and has no actor for it.
+        `named` is the version that named this process as the owner, if one did that all here have heard of: what still
+        has no actor gets one. A version after that is on its way to its actor.
         """
         engine = self._engine
         if run_id in engine.actors or run_id in self._unreadable or agent not in engine.agents:
             return
         if await self._can_perform(engine.agents[agent]):
             idempotent = engine.agents[agent].idempotent()
-            await self._unless_unreadable(run_id, lambda streams: self._take_if_idle(streams, run_id, idempotent, own))
+            await self._unless_unreadable(
+                run_id, lambda streams: self._take_if_idle(streams, run_id, idempotent, named)
+            )
 
-    def _take_if_idle(self, streams: Streams, run_id: str, idempotent: frozenset[str], own: bool) -> bool:
-        engine = self._engine
-        owner = streams.run(run_id).owner
-        if run_id in engine.actors or (owner == engine.worker) != own:
+    def _take_if_idle(self, streams: Streams, run_id: str, idempotent: frozenset[str], named: int | None) -> bool:
+        engine, run = self._engine, streams.run(run_id)
+        owner = run.owner
+        if run_id in engine.actors or (run.epoch if owner == engine.worker else None) != named:
             return False
         # Its owner may have come back since somebody looked. Whoever comes back waits for this lock before it acts.
         if owner not in (None, engine.worker) and not engine.liveness.is_dead_now(owner):
             return False
-        if streams.run(run_id).deaths >= SUSPECT_DEATHS:
+        if run.deaths >= SUSPECT_DEATHS:
             # What dies beside a run that kills its process is as suspect as that. One at a time shows which it is.
             if self._has_suspect(streams):
                 return False
@@ -191,13 +194,14 @@ class Sweep:
         worker = self._engine.worker if agent is not None and self._is_ours(question.root) else None
         return commits.expire(streams, checkpoint_id, worker, agent.idempotent() if agent else frozenset())
 
-    async def _unless_unreadable(self, stream: str, decide: Decision[bool]) -> None:
+    async def _unless_unreadable(self, stream: str, decide: Decision[T]) -> T | None:
         try:
-            await self._engine.commit(decide, by=SYSTEM)
+            return (await self._engine.commit(decide, by=SYSTEM)).result
         except StoreUnavailable:
             raise
         except BreadError as error:
             self.leave_alone(stream, error)
+            return None
 
     def leave_alone(self, stream: str, error: BreadError) -> None:
         """What this release cannot read is left to one that can; loudly, once."""

@@ -176,7 +176,9 @@ def check(processes: Processes, runs: list[str], won: dict[str, str]) -> None:
         assert [event.turn for event in log.events(run, ModelResponded)] == [0, 1, 2, 3]
         assert len(log.events(run, ToolCalled)) == len(log.events(run, ToolReturned)) == 4
         assert log.doubts(run) == []
-        assert {taken.reason for taken in log.events(run, RunTaken)} <= {"queued"}
+        assert {taken.reason for taken in log.events(run, RunTaken)} <= {"queued"}, [
+            (t.owner, t.previous, t.reason) for t in log.events(run, RunTaken)
+        ]
         done = sorted(effect["what"] for effect in processes.effects(run=run) if "tool" in effect)
         assert done == ["a", "c", "d", "e"]
         for checkpoint, said in log.answered(run).items():
