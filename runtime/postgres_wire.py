@@ -64,7 +64,10 @@ def together(connection: psycopg.Connection[Any], *asked: tuple[Statement, Seque
                 prepared.add(one)
     finally:
         if pgconn.status == ConnStatus.OK:
-            pgconn.exit_pipeline_mode()
+            try:
+                pgconn.exit_pipeline_mode()
+            except psycopg.Error:
+                connection.close()  # the server went away before the end of the message
     return answers
 
 
