@@ -118,6 +118,9 @@ class Hands:
                 if engine.closing:
                     await self._settle(delivery, again=0)  # what is taken now would have no actor
                     return
+                if not engine.liveness.is_alive(engine.worker):
+                    await self._settle(delivery, again=AGAIN_SECONDS)  # it would be taken from it at once
+                    return
                 await engine.sweep.take(job.run_id, job.agent)
         except Exception as error:
             logger.warning("run %s is not taken now: %s", job.run_id, error, exc_info=not isinstance(error, BreadError))

@@ -13,6 +13,7 @@ from hypothesis.stateful import (
 from bread.domain.checkpoint import (
     CheckpointKind,
 )
+from bread.domain.commits import MOST_DEATHS
 from bread.domain.messages import ToolUse
 from bread.domain.plans import Execute, Plan, Refuse, Reject
 from bread.domain.run_events import (
@@ -156,7 +157,11 @@ class RunMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.run.has_work)
     @rule(who=worker)
     def somebody_takes(self, who: str) -> None:
-        assert self.world.take(who, self.run.owner, run_id=self.run_id)
+        is_given_up = self.run.owner is not None and self.run.deaths + 1 >= MOST_DEATHS
+        assert self.world.take(who, self.run.owner, run_id=self.run_id) is not is_given_up
+        if is_given_up:
+            assert self.run.status == "failed"
+            return
         assert self.run.owner == who
         assert not any(call.status == "ready" for call in self.run.calls)
 
