@@ -10,6 +10,5 @@ T = TypeVar("T")
 def changed(record: T, **changes: Any) -> T:
     """A copy with some fields changed; like dataclasses.replace for classes without slots, at a tenth of its cost."""
     copy: T = object.__new__(type(record))
-    copy.__dict__.update(record.__dict__)
-    copy.__dict__.update(changes)
+    object.__setattr__(copy, "__dict__", {**record.__dict__, **changes})  # one dict in one go; the class is frozen
     return copy

@@ -220,8 +220,8 @@ def due(state: RunState) -> list[Effect]:
 def evolve(state: RunState, event: Event) -> RunState:
     """The state after one more event. Total and without rules: an event of the log is never refused."""
     version = state.version + 1
-    changes = {"version": version, "parked": False, "deaths": _deaths(state, event)}
-    after = changed(state, **{**changes, **_changes(state, event, version)})
+    changes = {"version": version, "parked": False, "deaths": _deaths(state, event), **_changes(state, event, version)}
+    after = changed(state, **changes)
     # Who is named to perform what the next event of the same commit makes due stays named.
     keeps = after.owner is None or after.has_work or isinstance(event, ChildReturned | IterationFinished)
     return after if keeps else changed(after, owner=None)

@@ -6,8 +6,7 @@ import asyncio
 import contextvars
 import inspect
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from ..domain.messages import ToolUse, read_turn
 from ..domain.plans import Accept, Ask, Execute, Plan, Refuse, Reject, Verification
 from ..domain.ports import (
     ModelError,
-    ModelEvent,
     ModelRequest,
     ReasoningDelta,
     TextDelta,
@@ -110,7 +108,8 @@ async def _stream(actor: Actor, request: ModelRequest, base_seq: int) -> TurnDon
     engine, root = actor.engine, actor.root
     done: TurnDone | None = None
     ids: dict[int, str] = {}
-    async with _closing(actor.agent.model.stream(request)) as events:
+    events = actor.agent.model.stream(request)
+    try:
         async for event in events:
             match event:
                 case TextDelta(text=text):
@@ -123,19 +122,13 @@ async def _stream(actor: Actor, request: ModelRequest, base_seq: int) -> TurnDon
                     _hint_input(actor, event, base_seq, ids)
                 case TurnDone():
                     done = event
+    finally:
+        # A stream that is left in the middle ends now, with its connection, and not when it is collected.
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()
     if done is None:
         raise ModelError("the model's stream was cut short")
     return done
-
-
-@asynccontextmanager
-async def _closing(events: AsyncIterator[ModelEvent]) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-    """A stream that is left in the middle ends now, with its connection, and not when it is collected."""
-    try:
-        yield events
-    finally:
-        if isinstance(events, AsyncGenerator):
-            await events.aclose()
 
 
 def _hint_input(actor: Actor, event: ToolInputDelta, base_seq: int, ids: dict[int, str]) -> None:

@@ -11,7 +11,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from contextvars import ContextVar
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Literal
@@ -131,13 +138,14 @@ def _span_context(text: str | None) -> SpanContext | None:
 # --- segments ---------------------------------------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def segment(actor: Actor, events: Sequence[Recorded]) -> AsyncIterator[None]:
+def segment(actor: Actor, events: Sequence[Recorded]) -> AbstractAsyncContextManager[None]:
     """The span of what an actor performs, in a task of its own; `events` are those that are at hand."""
     tracer = _tracer()
-    if tracer is None:
-        yield
-        return
+    return nullcontext() if tracer is None else _segment(tracer, actor, events)
+
+
+@asynccontextmanager
+async def _segment(tracer: Tracer, actor: Actor, events: Sequence[Recorded]) -> AsyncIterator[None]:
     from opentelemetry import context, trace
 
     if events[0].version != 1:
@@ -207,12 +215,13 @@ def end_of(state: RunState, worker: str) -> SegmentEnd:
 # --- model calls and tools --------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def model_call(actor: Actor) -> Iterator[Span | None]:
+def model_call(actor: Actor) -> AbstractContextManager[Span | None]:
     """The span of one model attempt, current while it lasts."""
+    tracer = _tracer()
+    if tracer is None:
+        return nullcontext()
     model = _model(actor)
-    with _span(f"chat {model['gen_ai.request.model']}", "CLIENT", _attributes(actor, "chat") | model) as span:
-        yield span
+    return _span(tracer, f"chat {model['gen_ai.request.model']}", "CLIENT", _attributes(actor, "chat") | model)
 
 
 def answered(span: Span | None, done: TurnDone) -> None:
@@ -225,21 +234,20 @@ def answered(span: Span | None, done: TurnDone) -> None:
         span.set_attribute("gen_ai.usage.output_tokens", done.usage.output_tokens)
 
 
-@contextmanager
-def tool_call(actor: Actor, call: Call) -> Iterator[None]:
+def tool_call(actor: Actor, call: Call) -> AbstractContextManager[Span | None]:
     """The span of one execution of a tool, current for what the tool does."""
-    name = leaf_name(call.tool)
-    tool = {"gen_ai.tool.name": name, "gen_ai.tool.call.id": call.id, "gen_ai.tool.type": "function"}
-    with _span(f"execute_tool {name}", "INTERNAL", _attributes(actor, "execute_tool") | tool):
-        yield
-
-
-@contextmanager
-def _span(name: str, kind: Literal["CLIENT", "INTERNAL"], attributes: Mapping[str, Any]) -> Iterator[Span | None]:
     tracer = _tracer()
     if tracer is None:
-        yield None
-        return
+        return nullcontext()
+    name = leaf_name(call.tool)
+    tool = {"gen_ai.tool.name": name, "gen_ai.tool.call.id": call.id, "gen_ai.tool.type": "function"}
+    return _span(tracer, f"execute_tool {name}", "INTERNAL", _attributes(actor, "execute_tool") | tool)
+
+
+@contextmanager
+def _span(
+    tracer: Tracer, name: str, kind: Literal["CLIENT", "INTERNAL"], attributes: Mapping[str, Any]
+) -> Iterator[Span]:
     from opentelemetry import trace
 
     span = tracer.start_span(name, kind=trace.SpanKind[kind], attributes=attributes)
