@@ -376,7 +376,7 @@ class Bread:
     async def _begin(self, accepted: Accepted) -> Begun:
         if accepted.root_run_id is None:
             raise BreadError("INTERNAL_ERROR", "a command that begins a stream named no run")
-        self._running().sweep.asked_for(accepted.root_run_id)
+        self._running().sweep.asked_for(accepted.root_run_id, again=accepted.repeated)
         info = accepted.info
         if info is None:
             info = await self._running().journal.ask(tree_reads.run_info, accepted.root_run_id)

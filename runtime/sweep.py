@@ -174,11 +174,12 @@ class Sweep:
         self._not_ready.discard(agent.id)
         return True
 
-    def asked_for(self, root: str) -> None:
+    def asked_for(self, root: str, *, again: bool) -> None:
         """Somebody here began this tree or asked for it again: it is performed here, also if `takes` is off."""
         if not self._engine.takes:
             self._asked_for.add(root)
-            self.soon()
+            if again:  # what was begun just now has its actor
+                self.soon()
 
     def _is_ours(self, root: str, owner: str | None = None) -> bool:
         return self._engine.takes or owner == self._engine.worker or root in self._asked_for
