@@ -271,6 +271,30 @@ async def test_a_job_that_comes_while_closing_goes_to_another(
         await until(server, jobs=0, held=0)
 
 
+async def test_who_counts_as_dead_hands_jobs_on(
+    server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B48, B67: what it took would be taken from it at once."""
+    monkeypatch.setattr(hands_of, "AGAIN_SECONDS", 0.05)
+    store = store_in(tmp_path)
+    async with api(store, server) as desk, worker(store, server) as first:
+        hands, handed_on = hands_in(first), asyncio.Event()
+        settle = hands._settle
+
+        async def settled(delivery: Delivery, again: float | None = None) -> None:
+            await settle(delivery, again)
+            handed_on.set()
+
+        monkeypatch.setattr(hands, "_settle", settled)
+        monkeypatch.setattr(engine_of(first).liveness, "is_alive", lambda one: one != first.worker)
+        run_id = await desk.start("a", "go")
+        await handed_on.wait()
+        async with worker(store, server) as second:
+            assert await desk.observe(run_id) == "Hello."
+            owners = [event.data["owner"] async for event in desk.audit(run_id) if event.name == "run.taken"]
+            assert owners == [second.worker]
+
+
 async def test_while_the_server_is_down_nothing_is_asked(
     server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
