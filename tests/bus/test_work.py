@@ -227,6 +227,19 @@ async def test_what_is_given_back_goes_to_another(
         assert await taken(desk, run_id) == ["queued", "handed_over", "queued"]
 
 
+def settles(bread: Bread, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set when a job was done with or handed on there."""
+    hands, settled = hands_in(bread), asyncio.Event()
+    settle = hands._settle
+
+    async def settling(delivery: Delivery, again: float | None = None) -> None:
+        await settle(delivery, again)
+        settled.set()
+
+    monkeypatch.setattr(hands, "_settle", settling)
+    return settled
+
+
 async def nothing() -> None:
     return
 
@@ -244,16 +257,9 @@ async def test_a_job_that_comes_while_closing_goes_to_another(
         async with worker(store, server, slow.agent, grace=60.0) as first:
             ends.append(await desk.start("a", "go"))
             await come(lambda: bool(slow.begun))
-            hands, received = hands_in(first), asyncio.Event()
-            settle = hands._settle
-
-            async def settled(delivery: Delivery, again: float | None = None) -> None:
-                await settle(delivery, again)
-                received.set()
-
-            monkeypatch.setattr(hands, "_settle", settled)
+            received = settles(first, monkeypatch)
             if is_asked:  # its request is under way when the job comes
-                monkeypatch.setattr(hands, "close", nothing)
+                monkeypatch.setattr(hands_in(first), "close", nothing)
             closing = asyncio.create_task(first.close())
             await come(lambda: engine_of(first).closing)
             run_id = await desk.start("a", "go")
@@ -278,14 +284,7 @@ async def test_who_counts_as_dead_hands_jobs_on(
     monkeypatch.setattr(hands_of, "AGAIN_SECONDS", 0.05)
     store = store_in(tmp_path)
     async with api(store, server) as desk, worker(store, server) as first:
-        hands, handed_on = hands_in(first), asyncio.Event()
-        settle = hands._settle
-
-        async def settled(delivery: Delivery, again: float | None = None) -> None:
-            await settle(delivery, again)
-            handed_on.set()
-
-        monkeypatch.setattr(hands, "_settle", settled)
+        handed_on = settles(first, monkeypatch)
         monkeypatch.setattr(engine_of(first).liveness, "is_alive", lambda one: one != first.worker)
         run_id = await desk.start("a", "go")
         await handed_on.wait()
