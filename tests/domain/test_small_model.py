@@ -316,11 +316,12 @@ def check(step: Step, ways: list[Step]) -> None:
 
 
 MODELS = [
-    SmallModel("input", seizures=2, detached=True, cancels=True, least=6_000),
+    SmallModel("input", seizures=1, detached=True, cancels=True, least=2_000),
     SmallModel("approval", seizures=0, detached=True, cancels=True, least=2_000),
 ]
 if soaking():
     MODELS += [
+        SmallModel("input", seizures=2, detached=True, cancels=True, least=6_000),
         SmallModel("approval", seizures=1, detached=False, cancels=False, least=20_000),
         SmallModel("approval", seizures=2, detached=True, cancels=True, least=100_000),
     ]
